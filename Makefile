@@ -1,0 +1,44 @@
+# One vocabulary: train test lint format protos images deploy-check bench
+VENV ?= .venv
+PY := $(VENV)/bin/python
+CONFIG ?= examples/quickstart.toml
+TORCH_VERSION ?= 2.13.0
+
+.PHONY: train test lint format protos protos-check images deploy-check bench clean
+
+# Sets itself up, then trains the tiny MoE policy end to end on this machine.
+train: $(VENV)/.ready
+	$(VENV)/bin/moera train $(CONFIG)
+
+test: $(VENV)/.ready
+	$(PY) -m pytest
+
+$(VENV)/.ready: pyproject.toml
+	python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	# The CPU build of torch first: an unpinned torch would pull gigabytes of CUDA.
+	$(PY) -m pip install --quiet "torch==$(TORCH_VERSION)"
+	$(PY) -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+lint: $(VENV)/.ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/buf lint
+	$(VENV)/bin/buf format --diff --exit-code
+
+format: $(VENV)/.ready
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/buf format --write
+
+protos: $(VENV)/.ready
+	$(PY) -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. protos/moera/v1/*.proto
+	rm -f moera/v1/common_pb2_grpc.py
+
+# The checked-in stubs are what the protos generate.
+protos-check: protos
+	git diff --exit-code -- moera/v1
+	test -z "$$(git status --porcelain -- moera/v1)"

@@ -1,0 +1,1 @@
+"""moera trains Mixture-of-Experts language models with reinforcement learning."""

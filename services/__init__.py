@@ -1,0 +1,1 @@
+"""The four services of a run, one folder for each process."""

@@ -1,0 +1,1 @@
+"""The envs service."""
