@@ -188,7 +188,7 @@ def load_files(
 
     Loaded.__name__ = model.__name__
     try:
-        return Loaded()
+        return Loaded()  # type: ignore[return-value]
     except ValidationError as error:
         raise ConfigError(_explain(error, model)) from None
     except Exception as error:

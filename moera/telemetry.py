@@ -99,7 +99,7 @@ class RootSampler(Sampler):
         """Decide for a root span: RPCs without a parent are polling and are not recorded."""
         group_id = (attributes or {}).get(GROUP_ID)
         keep = name.startswith("moera.") and (
-            group_id is None or xxhash.xxh3_64_intdigest(str(group_id)) < self._bound
+            group_id is None or xxhash.xxh3_64_intdigest(str(group_id).encode()) < self._bound
         )
         decision = Decision.RECORD_AND_SAMPLE if keep else Decision.DROP
         return SamplingResult(decision, dict(attributes or {}))

@@ -1,0 +1,102 @@
+"""Loading a policy: weights, tokenizer, chat template, and the identity of the three.
+
+Policies are ordinary Hugging Face folders. Nothing in them is executed: `trust_remote_code`
+stays off, and weights are read from safetensors only.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from moera.errors import ConfigError
+from moera.v1 import common_pb2
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def check_folder(path: str) -> Path:
+    """Return the checkpoint folder, or raise ConfigError saying which file is missing."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ConfigError(f"model.path: folder {path!r} does not exist")
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"model.path: {path!r} has no config.json; is it a checkpoint folder?")
+    if not any(folder.glob("*.safetensors")):
+        raise ConfigError(f"model.path: {path!r} has no *.safetensors weights")
+    return folder
+
+
+def load_policy(path: str, dtype: str, attention: str = "sdpa") -> PreTrainedModel:
+    """Load a causal language model onto the CPU in evaluation mode.
+
+    Args:
+        path: checkpoint folder.
+        dtype: "float32" or "bfloat16".
+        attention: name of a function registered with transformers' AttentionInterface.
+
+    Raises:
+        ConfigError: the folder is missing or incomplete, or the model is no MoE.
+    """
+    folder = check_folder(path)
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=DTYPES[dtype],
+        attn_implementation=attention,
+        use_safetensors=True,
+        local_files_only=True,
+    )
+    if num_experts(model.config) is None:
+        raise ConfigError(f"model.path: {path!r} ({model.config.model_type}) has no experts")
+    return model.eval()
+
+
+def num_experts(config: Any) -> int | None:
+    """Return the number of routed experts in a layer, or None for a dense model."""
+    for name in ("num_experts", "num_local_experts", "n_routed_experts"):
+        value = getattr(config, name, None)
+        if value:
+            return int(value)
+    return None
+
+
+def load_config(path: str) -> Any:
+    """Load the model's configuration only."""
+    return AutoConfig.from_pretrained(check_folder(path), local_files_only=True)
+
+
+def load_tokenizer(path: str) -> Any:
+    """Load the tokenizer; it must have a chat template.
+
+    Raises:
+        ConfigError: the folder has no tokenizer or no chat template.
+    """
+    folder = check_folder(path)
+    if not (folder / "tokenizer.json").is_file():
+        raise ConfigError(f"model.path: {path!r} has no tokenizer.json")
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model.path: the tokenizer in {path!r} has no chat template")
+    return tokenizer
+
+
+def model_identity(path: str) -> common_pb2.ModelIdentity:
+    """Return digests that say whether two servers speak the same tokens.
+
+    Source: sha256 over the tokenizer's files and over the chat template text.
+    """
+    folder = check_folder(path)
+    files = hashlib.sha256()
+    for name in _TOKENIZER_FILES:
+        if (folder / name).is_file():
+            files.update(name.encode() + (folder / name).read_bytes())
+    template = load_tokenizer(path).chat_template
+    return common_pb2.ModelIdentity(
+        model_id=folder.name,
+        tokenizer_digest=files.hexdigest(),
+        template_digest=hashlib.sha256(str(template).encode()).hexdigest(),
+    )
