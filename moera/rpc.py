@@ -19,7 +19,6 @@ from typing import Any
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
-from grpc_health.v1 import _async as health_aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
@@ -191,7 +190,7 @@ class RpcServer:
         self.grpc = grpc.aio.server(
             interceptors=[aio_server_interceptor(), ErrorInterceptor()], options=_SERVER_OPTIONS
         )
-        self._health = health_aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
 
     async def start(self, service_names: Iterable[str]) -> None:
         """Bind and serve; health stays NOT_SERVING until `set_serving`.
