@@ -122,6 +122,17 @@ class TelemetrySection(Section):
     """Least severe level that is logged."""
 
 
+class LocalSection(Section):
+    """How `moera train` runs the services as processes of this machine."""
+
+    num_rollouts: Annotated[int, Field(ge=1, le=64)] = 1
+    """Rollout server processes."""
+    max_restarts: Annotated[int, Field(ge=0)] = 20
+    """Restarts of any one process before the run is given up."""
+    stop_seconds: Annotated[float, Field(gt=0, le=60)] = 8.0
+    """Time that all processes together get to stop before they are killed."""
+
+
 class ServiceConfig(BaseSettings):
     """What every service reads; each adds its own section. Sections of others are ignored."""
 
@@ -197,11 +208,12 @@ def load_files(
         raise
 
 
-def run_config_model() -> type[BaseSettings]:
+def run_config_model() -> type[ServiceConfig]:
     """Return the model of a whole run file: shared sections and every service's section."""
     sections: dict[str, Any] = {
         "model": (ModelSection, ...),
         "environment": (list[EnvironmentSection], ...),
+        "local": (LocalSection, LocalSection()),
     }
     for point in entry_points(group="moera.sections"):
         section = point.load()

@@ -5,30 +5,18 @@ stays off, and weights are read from safetensors only.
 """
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from moera.errors import ConfigError
+from moera.models.folder import check_folder
 from moera.v1 import common_pb2
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-
-
-def check_folder(path: str) -> Path:
-    """Return the checkpoint folder, or raise ConfigError saying which file is missing."""
-    folder = Path(path)
-    if not folder.is_dir():
-        raise ConfigError(f"model.path: folder {path!r} does not exist")
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"model.path: {path!r} has no config.json; is it a checkpoint folder?")
-    if not any(folder.glob("*.safetensors")):
-        raise ConfigError(f"model.path: {path!r} has no *.safetensors weights")
-    return folder
 
 
 def load_policy(path: str, dtype: str, attention: str = "sdpa") -> PreTrainedModel:
