@@ -31,7 +31,7 @@ def run_folder(target: str) -> Path:
 
 def _run_file(target: str) -> Path:
     file = Path(target)
-    return file if file.is_file() else run_folder(target) / "processes.toml"
+    return file if file.is_file() else run_folder(target) / "local.toml"
 
 
 async def status(target: str) -> None:

@@ -8,6 +8,7 @@
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -59,17 +60,21 @@ class Child:
 
 
 class Supervisor:
-    """Keeps children running until they finish, fail for good, or are stopped."""
+    """Keeps children running until they finish, fail for good, or are stopped.
 
-    def __init__(self, logs: Path, max_restarts: int) -> None:
+    Their pids and states are in `processes.json` of the run's folder.
+    """
+
+    def __init__(self, folder: Path, max_restarts: int) -> None:
         self.children: dict[str, Child] = {}
-        self._logs = logs
+        self._folder = folder
+        self._logs = folder / "logs"
         self._max_restarts = max_restarts
         self._stopping = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.finished = asyncio.Event()
         self.failure: ProcessFailedError | None = None
-        logs.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
 
     async def start(self, command: Command) -> Child:
         """Start a child and watch it."""
@@ -91,16 +96,26 @@ class Supervisor:
                 preexec_fn=_die_with_parent(),
             )
         child.started = time.monotonic()
-        child.state = "running"
+        self._record(child, "running")
+
+    def _record(self, child: Child, state: str) -> None:
+        child.state = state
+        table = {
+            name: {"pid": each.pid, "state": each.state, "restarts": each.restarts}
+            for name, each in self.children.items()
+        }
+        partial = self._folder / "processes.json.partial"
+        partial.write_text(json.dumps(table, indent=1))
+        partial.replace(self._folder / "processes.json")
 
     async def _watch(self, child: Child) -> None:
         while child.process is not None:
             code = await child.process.wait()
             if self._stopping:
-                child.state = "stopped"
+                self._record(child, "stopped")
                 return
             if code == 0 and child.command.must_finish:
-                child.state = "finished"
+                self._record(child, "finished")
                 self.finished.set()
                 return
             if time.monotonic() - child.started > _HEALTHY_AFTER_S:
@@ -111,13 +126,13 @@ class Supervisor:
                 self._fail(child, code)
                 return
             child.restarts += 1
-            child.state = "restarting"
+            self._record(child, "restarting")
             await asyncio.sleep(min(5.0, 0.25 * 2 ** min(child.restarts, 5)))
             if not self._stopping:
                 await self._spawn(child)
 
     def _fail(self, child: Child, code: int) -> None:
-        child.state = "failed"
+        self._record(child, "failed")
         why = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         tried = f" after {child.restarts} restarts" if child.restarts else ""
         self.failure = ProcessFailedError(

@@ -143,9 +143,9 @@ async def run_locally(run: Any, console: Console) -> None:
         run = config.resolved(run, cache={"redis_url": f"redis://127.0.0.1:{port}/0"})
     else:
         own_redis = None
-    file = run.run.path / "processes.toml"
+    file = run.run.path / "local.toml"
     config.write(run, file)
-    supervisor = Supervisor(run.run.path / "logs", run.local.max_restarts)
+    supervisor = Supervisor(run.run.path, run.local.max_restarts)
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)

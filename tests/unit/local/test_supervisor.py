@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ async def test_a_killed_child_is_restarted_under_a_new_pid(tmp_path: Path) -> No
     os.kill(first, signal.SIGKILL)
     await _until(lambda: child.pid not in (None, first))
     assert child.restarts == 1
+    listed = json.loads((tmp_path / "processes.json").read_text())["sleeper"]
+    assert listed == {"pid": child.pid, "state": "running", "restarts": 1}
     await supervisor.stop(2.0)
     assert child.pid is None
 
