@@ -2,7 +2,7 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 CONFIG ?= examples/quickstart.toml
-TORCH_VERSION ?= 2.13.0
+TORCH ?= torch==2.13.0
 
 .PHONY: train test lint format protos protos-check images deploy-check bench clean
 
@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
 	# The CPU build of torch first: an unpinned torch would pull gigabytes of CUDA.
-	$(PY) -m pip install --quiet "torch==$(TORCH_VERSION)"
+	$(PY) -m pip install --quiet $(TORCH)
 	$(PY) -m pip install --quiet --editable ".[dev]"
 	touch $@
 
