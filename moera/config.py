@@ -33,6 +33,7 @@ from pydantic_settings import (
 from moera.errors import ConfigError
 
 RUN_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,62}$"
+_OPTIONAL_RUN_ID_PATTERN = r"^([a-z0-9][a-z0-9-]{0,62})?$"
 
 ConfigT = TypeVar("ConfigT", bound=BaseSettings)
 
@@ -46,7 +47,7 @@ class Section(BaseModel):
 class RunSection(Section):
     """Who this run is."""
 
-    id: str = ""
+    id: Annotated[str, Field(pattern=_OPTIONAL_RUN_ID_PATTERN)] = ""
     """Id of the run: its Redis keys, object prefix and folder. Empty: name and start time."""
     name: Annotated[str, Field(pattern=RUN_ID_PATTERN)] = "run"
     """Short name, used to make an id."""
@@ -229,13 +230,14 @@ def write(config: BaseModel, file: Path) -> None:
     """Write a configuration as TOML, atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial")
-    partial.write_text(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)))
+    text = tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+    partial.write_text(text, encoding="utf-8")
     partial.replace(file)
 
 
 def check_run_id(run_id: str) -> str:
     """Return the id, or raise ConfigError if it could escape its folder or key prefix."""
-    if not re.match(RUN_ID_PATTERN, run_id):
+    if not re.fullmatch(RUN_ID_PATTERN, run_id):
         raise ConfigError(
             f"run id {run_id!r} is not usable: use lower-case letters, digits and '-', at most 63"
         )
@@ -248,7 +250,9 @@ def _check_toml(file: Path) -> None:
             tomllib.load(stream)
     except FileNotFoundError:
         raise ConfigError(f"configuration file {file} does not exist") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ConfigError(f"configuration file {file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 
 
@@ -258,6 +262,8 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             lines.append(f"unknown key {where}{_did_you_mean(problem['loc'], model)}")
+        elif problem["type"] == "missing":  # its input is everything around it: not for a message
+            lines.append(f"{where}: {problem['msg']}")
         else:
             lines.append(f"{where}: {problem['msg']} (got {problem['input']!r})")
     return "; ".join(lines)
@@ -293,8 +299,18 @@ def resolved(config: ConfigT, **sections: dict[str, Any]) -> ConfigT:
     """Return a copy of a run configuration with keys of some sections replaced.
 
     Example: resolved(config, run={"id": "quickstart-1"}).
+
+    Raises:
+        ConfigError: a key is unknown or a value is wrong.
     """
     updates = {
-        name: getattr(config, name).model_copy(update=values) for name, values in sections.items()
+        name: _replaced(name, getattr(config, name), values) for name, values in sections.items()
     }
     return config.model_copy(update=updates)
+
+
+def _replaced(name: str, section: BaseModel, values: dict[str, Any]) -> BaseModel:
+    try:
+        return type(section).model_validate({**dict(section), **values})
+    except ValidationError as error:
+        raise ConfigError(f"[{name}] {_explain(error, type(section))}") from None

@@ -3,7 +3,7 @@
 - Every call carries a deadline. `call` sets it, and retries only what is safe to retry: all
   moera mutations are idempotent by an id in the request.
 - Domain code raises `moera.errors`; `ErrorInterceptor` turns them into status codes and
-  `error_from_rpc` turns them back, so no servicer has a try/except.
+  `error_from_rpc` turns them back, so no servicer has a try/except. Long messages are cut.
 - Health says SERVING only after `RpcServer.set_serving(True)`.
 """
 
@@ -33,6 +33,10 @@ MAX_MESSAGE_BYTES = 16 * 2**20
 
 MAX_PAYLOAD_BYTES = 4 * 2**20
 """Largest payload inside a message; larger ones are uploaded in chunks."""
+
+_MAX_ERROR_BYTES = 1_500
+# An error travels in HTTP/2 trailers, percent-encoded and once more in the status detail. Past
+# 8 KiB of trailers the client sees another error instead; the server's log has the whole text.
 
 _STATUS: list[tuple[type[errors.MoeraError], grpc.StatusCode]] = [
     (errors.InvalidArgumentError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -80,6 +84,8 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> errors.MoeraError:
     """Return the typed error that a failed call carries; the method name is in the message."""
     details = error.details() or error.code().name
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if "larger than max" in details:  # gRPC's own refusal: sending it again cannot help
+            return errors.InvalidArgumentError(details)
         return errors.ResourceExhaustedError(details, _retry_delay_s(error))
     for kind, code in _STATUS:
         if code is error.code():
@@ -100,16 +106,19 @@ def _retry_delay_s(error: grpc.aio.AioRpcError) -> float:
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: errors.MoeraError) -> None:
+    message = str(error)
+    if len(message.encode()) > _MAX_ERROR_BYTES:
+        message = message.encode()[:_MAX_ERROR_BYTES].decode(errors="ignore") + " ..."
     if isinstance(error, errors.ResourceExhaustedError):
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_s * 1e9))
         info = any_pb2.Any()
         info.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
         status = status_pb2.Status(
-            code=code_pb2.RESOURCE_EXHAUSTED, message=str(error), details=[info]
+            code=code_pb2.RESOURCE_EXHAUSTED, message=message, details=[info]
         )
         context.set_trailing_metadata(rpc_status.to_status(status).trailing_metadata)
-    await context.abort(status_code(error), str(error))
+    await context.abort(status_code(error), message)
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):

@@ -4,6 +4,7 @@ Every decoder checks lengths before it allocates and raises a typed error on mal
 Shapes: T tokens of a sequence, L MoE layers, K experts chosen for each token.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -35,6 +36,9 @@ _DTYPE_OF = {
 
 MAX_DECOMPRESSED_BYTES = 2**30
 """Largest payload that is decompressed."""
+
+_MAX_AXES = 32
+_MAX_VERSION_NUMBER = 2**63 - 1
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -75,8 +79,14 @@ def tensor_to_proto(array: np.ndarray, *, bfloat16: bool = False) -> common_pb2.
 
 
 def tensor_from_proto(tensor: common_pb2.Tensor) -> np.ndarray:
-    """Decode a tensor as a read-only array over the message's bytes."""
+    """Decode a tensor as a read-only array over the message's bytes.
+
+    Raises:
+        InvalidArgumentError: the shape, the type and the bytes do not fit together.
+    """
     dtype = numpy_dtype(tensor.dtype)
+    if len(tensor.shape) > _MAX_AXES:
+        raise InvalidArgumentError(f"tensor has {len(tensor.shape)} axes, at most {_MAX_AXES}")
     if any(extent < 0 for extent in tensor.shape):
         raise InvalidArgumentError(f"tensor has a negative extent: {list(tensor.shape)}")
     count = 1
@@ -87,7 +97,12 @@ def tensor_from_proto(tensor: common_pb2.Tensor) -> np.ndarray:
             f"tensor of shape {list(tensor.shape)} and {dtype} needs {count * dtype.itemsize} "
             f"bytes but carries {len(tensor.data)}"
         )
-    return np.frombuffer(tensor.data, dtype).reshape(tuple(tensor.shape))
+    if dtype == np.bool_ and tensor.data.strip(b"\0\1"):
+        raise InvalidArgumentError("a BOOL tensor has bytes other than 0 and 1")
+    try:
+        return np.frombuffer(tensor.data, dtype).reshape(tuple(tensor.shape))
+    except ValueError as error:  # an empty tensor whose other extents no array can have
+        raise InvalidArgumentError(f"tensor of shape {list(tensor.shape)}: {error}") from None
 
 
 @dataclass
@@ -161,6 +176,8 @@ def _check_sequence(sequence: TokenSequence) -> None:
     for span in sequence.version_spans:
         if span.start + span.num_tokens > len(sequence):
             raise InvalidArgumentError("a version span leaves the sequence")
+        if max(Version.of(span.version)) > _MAX_VERSION_NUMBER:
+            raise InvalidArgumentError("the epoch or step of a version span does not fit int64")
     if (sequence.loss_mask & (sequence.version_steps()[:, 0] == 0)).any():
         raise InvalidArgumentError("a trainable token has no version")
 
@@ -174,9 +191,12 @@ def _check_arrays(sequence: TokenSequence) -> None:
                 f"{name} is {array.dtype} {list(array.shape)}, expected {dtype} [{length}]"
             )
     routes = sequence.routed_experts
-    if routes is not None and (routes.ndim != 3 or routes.shape[0] != length):
+    if routes is not None and (
+        routes.ndim != 3 or routes.shape[0] != length or routes.dtype.str not in ("|u1", "<u2")
+    ):
         raise InvalidArgumentError(
-            f"routed_experts has shape {routes.shape}, expected [{length}, layers, top_k]"
+            f"routed_experts is {routes.dtype} {list(routes.shape)}, "
+            f"expected uint8 or uint16 [{length}, layers, top_k]"
         )
     if not np.isfinite(sequence.logprobs).all():
         raise InvalidArgumentError("a logprob is not finite")
@@ -214,7 +234,7 @@ def unpack(payload: common_pb2.Payload, kind: type[MessageT]) -> MessageT:
     """Verify, decompress and parse a payload.
 
     Raises:
-        DataLossError: the checksum does not match, or the bytes do not parse.
+        DataLossError: the checksum or the size does not match, or the bytes do not parse.
         InvalidArgumentError: unknown compression, or larger than MAX_DECOMPRESSED_BYTES.
     """
     check_payload(payload)
@@ -226,6 +246,8 @@ def unpack(payload: common_pb2.Payload, kind: type[MessageT]) -> MessageT:
         raw = payload.data
     else:
         raise InvalidArgumentError(f"unknown compression {payload.compression}")
+    if len(raw) != payload.uncompressed_bytes:
+        raise DataLossError(f"payload claims {payload.uncompressed_bytes} bytes, holds {len(raw)}")
     message = kind()
     try:
         message.ParseFromString(raw)
@@ -241,14 +263,20 @@ def _decompress(payload: common_pb2.Payload) -> bytes:
         if size != payload.uncompressed_bytes:
             raise DataLossError(f"payload claims {payload.uncompressed_bytes} bytes, frame {size}")
         return zstandard.ZstdDecompressor().decompress(
-            payload.data, max_output_size=payload.uncompressed_bytes
+            payload.data, max_output_size=payload.uncompressed_bytes, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
         raise DataLossError(f"payload does not decompress: {error}") from None
 
 
 def summarize(trajectory: common_pb2.Trajectory) -> cache_pb2.SampleSummary:
-    """Return what the cache must know of a trajectory."""
+    """Return what the cache must know of a trajectory.
+
+    Raises:
+        InvalidArgumentError: a sequence is malformed, or the reward is not finite.
+    """
+    if not math.isfinite(trajectory.reward):
+        raise InvalidArgumentError(f"reward {trajectory.reward} is not finite")
     sequences = [sequence_from_proto(message) for message in trajectory.sequences]
     versions = [
         Version.of(span.version) for sequence in sequences for span in sequence.version_spans
