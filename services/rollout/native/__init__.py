@@ -1,0 +1,1 @@
+"""The native engine: continuous batching over the learner's own policy code."""
