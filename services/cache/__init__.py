@@ -1,1 +1,1 @@
-"""The cache service."""
+"""The cache service: experience and weights over Redis."""

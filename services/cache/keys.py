@@ -1,0 +1,41 @@
+"""Every Redis key of a run, in one place. Schema version 1.
+
+All keys begin with `moera:{<run_id>}:`; the braces are a hash tag, so that a run lives in one
+slot of a cluster and one script may touch all of its keys.
+
+    schema                     string   schema version
+    lineage                    hash     epoch token request_id restored groups_per_step
+                                        max_staleness on_stale committed_step assigned_step
+    restores                   hash     epoch -> step that lineage was restored from
+    counts                     hash     the accounting identity, in training samples
+    totals                     hash     groups outstanding duplicates expired eval_open ...
+    failures                   hash     failure kind name -> samples
+    group:<group_id>           hash     seq n purpose eval pinned proto open committed
+    sample:<group_id>/<i>      hash     state token server leases fails summary epoch step staleness
+    pending                    zset     sample ids; with a partial first, then by group sequence
+    pending:<epoch>.<step>     zset     the same, for groups pinned to a weight version
+    leases                     zset     sample id -> expiry in ms of Redis time
+    ready                      zset     group id -> sequence
+    assigned:<step>            list     group ids of a batch
+    eval:<eval_id>             hash     n open
+    eval_groups:<eval_id>      list     group ids of an evaluation
+    payload:<sample_id>        string   serialised Payload of a committed trajectory
+    partial:<sample_id>        string   serialised Payload of a partial
+    reasons:<sample_id>        list     last failures, newest first, at most 10
+    upload:<upload_id>         string   uploaded payload, 1 h
+    request:<request_id>       list     answer to a lease request, as long as its leases
+    gone:<group_id>            string   tombstone of a finished group, 1 day
+    latest                     string   "epoch.step" of the latest weight version
+    manifest:<epoch>.<step>    string   serialised ManifestHeader
+    shards:<epoch>.<step>      hash     rank -> serialised ShardPart
+    versions                   list     visible versions, oldest first
+    chunk:<hex digest>         string   bytes of a chunk
+    chunk_refs                 hash     hex digest -> versions that use it
+"""
+
+SCHEMA_VERSION = "1"
+
+
+def prefix(run_id: str) -> str:
+    """Return what all keys of a run begin with."""
+    return f"moera:{{{run_id}}}:"
