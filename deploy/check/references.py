@@ -69,25 +69,28 @@ def _selectors(manifest: Manifest, pods: list[Workload]) -> Iterator[str]:
     kind, spec = manifest["kind"], manifest.get("spec", {})
     near = [pod for pod in pods if pod.namespace == manifest["metadata"].get("namespace")]
     if kind == "Service":
-        selected = [pod for pod in near if matches({"matchLabels": spec["selector"]}, pod.labels)]
-        if not selected:
-            yield f"its selector {spec['selector']} matches no pod"
-        for pod in selected:
-            for port in spec["ports"]:
-                target = port.get("targetPort", port["port"])
-                if target not in (*pod.ports(), *pod.ports().values()):
-                    yield f"port {target!r} is not one of {pod.where}"
+        yield from _service(spec, near)
     elif kind in ("Deployment", "StatefulSet"):
-        own = next(pod for pod in pods if pod.where == name_of(manifest))
-        if not matches(spec["selector"], own.labels):
-            yield f"its selector {spec['selector']} does not match its own pods"
-        others = [pod.where for pod in near if pod is not own]
-        if taken := [o.where for o in near if o is not own and matches(spec["selector"], o.labels)]:
-            yield f"its selector matches pods of {', '.join(taken)} as well ({len(others)} others)"
+        for pod in near:
+            own = pod.where == name_of(manifest)
+            if matches(spec["selector"], pod.labels) is not own:
+                fault = "does not match its own pods" if own else f"matches {pod.where} too"
+                yield f"its selector {spec['selector']} {fault}"
     elif kind in ("PodDisruptionBudget", "NetworkPolicy"):
         selector = spec["selector" if kind == "PodDisruptionBudget" else "podSelector"]
         if not any(matches(selector, pod.labels) for pod in near):
             yield f"its selector {selector} matches no pod"
+
+
+def _service(spec: Manifest, near: list[Workload]) -> Iterator[str]:
+    selected = [pod for pod in near if matches({"matchLabels": spec["selector"]}, pod.labels)]
+    if not selected:
+        yield f"its selector {spec['selector']} matches no pod"
+    for pod in selected:
+        for port in spec["ports"]:
+            target = port.get("targetPort", port["port"])
+            if target not in (*pod.ports(), *pod.ports().values()):
+                yield f"port {target!r} is not one of {pod.where}"
 
 
 def _custom(

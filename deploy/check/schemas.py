@@ -48,15 +48,13 @@ def load_crds(folder: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     return schemas
 
 
-def validate(
-    manifests: list[Manifest], crds: dict[tuple[str, str], dict[str, Any]]
-) -> Outcome:
+def validate(manifests: list[Manifest], crds: dict[tuple[str, str], dict[str, Any]]) -> Outcome:
     """Check every object against its schema; unknown fields are problems too."""
     outcome = Outcome()
     for manifest in manifests:
         version, kind = manifest["apiVersion"], manifest["kind"]
         group = version.rpartition("/")[0]
-        if group in BUILT_IN_GROUPS or group.endswith(".k8s.io") and (version, kind) not in crds:
+        if group in BUILT_IN_GROUPS or (group.endswith(".k8s.io") and (version, kind) not in crds):
             if not _built_in(manifest, outcome):
                 outcome.unvalidated.add(f"{version} {kind}")
         elif (version, kind) in crds:

@@ -69,7 +69,9 @@ def _container(container: Manifest, pod: Workload) -> Iterator[str]:
         yield f"container {name} must set allowPrivilegeEscalation: false"
     if context.get("readOnlyRootFilesystem") is not True:
         yield f"container {name} must set readOnlyRootFilesystem: true"
-    if not uses_efa(pod) and (context.get("runAsNonRoot") is False or context.get("runAsUser") == 0):
+    if not uses_efa(pod) and (
+        context.get("runAsNonRoot") is False or context.get("runAsUser") == 0
+    ):
         yield f"container {name} must run as a user other than root"
     capabilities = context.get("capabilities", {})
     if "ALL" not in capabilities.get("drop", []):
