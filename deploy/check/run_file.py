@@ -102,6 +102,9 @@ def _storage(run: dict[str, Any], manifests: list[Manifest]) -> Iterator[str]:
     uri = run.get("storage", {}).get("uri", "")
     if not uri.startswith(("s3://", "file:///")):
         yield f"run.toml: [storage] uri {uri!r} must be s3://... or a mounted file:///..."
+    run_id = run.get("run", {}).get("id", "")
+    if uri.startswith("s3://") and run_id not in uri.split("/"):
+        yield f"run.toml: [storage] uri {uri!r} needs a folder {run_id!r}: runs share the bucket"
     mounted = [urlsplit(uri).path] if uri.startswith("file:///") else []
     for pod in workloads(manifests):
         mounts = {m["mountPath"] for c in pod.containers() for m in c.get("volumeMounts", [])}

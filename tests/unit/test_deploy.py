@@ -238,6 +238,10 @@ FAULTS: dict[str, tuple[Mutation, str]] = {
         r"label moera\.io/run is 'eks-small', but \[run\] id is 'other'",
     ),
     "run id and scaler": (_other_run_key, r"'moera:\{other\}:pending' is not a key of the run"),
+    "objects of another run": (
+        lambda o: set_run(o, "/runs/eks-small", "/runs/other"),
+        r"\[storage\] uri 's3://moera-bucket/runs/other' needs a folder 'eks-small'",
+    ),
     "address of no service": (
         lambda o: set_run(o, "//redis.", "//reddis."),
         r"\[cache\] redis_url = 'reddis\..*' is no Service",
