@@ -212,7 +212,7 @@ FAULTS: dict[str, tuple[Mutation, str]] = {
         _foreign_peer,
         r"cache: a pod like LeaderWorkerSet .* in another namespace may call port 7101",
     ),
-    "no default deny": (_no_default_deny, r"envs: no network policy denies by default"),
+    "no default deny": (_no_default_deny, r"learner: no network policy denies by default"),
     "instance metadata": (_metadata_service, r"may reach the instance metadata service"),
     "no S3": (
         lambda o: [o.remove(p) for p in list(o) if p["metadata"]["name"] == "s3"],
