@@ -42,3 +42,16 @@ protos: $(VENV)/.ready
 protos-check: protos
 	git diff --exit-code -- moera/v1
 	test -z "$$(git status --porcelain -- moera/v1)"
+
+REGISTRY ?=
+OVERLAY ?= deploy/k8s/overlays/eks
+CRDS ?=
+
+# Builds and pushes the service images; their digests go into OVERLAY.
+images: $(VENV)/.ready
+	@test -n "$(REGISTRY)" || { echo "usage: make images REGISTRY=host/prefix [OVERLAY=folder]"; exit 2; }
+	PYTHON=$(abspath $(PY)) deploy/images/build.sh $(REGISTRY) $(OVERLAY)
+
+# Renders every overlay and checks it; CRDS=folder validates custom kinds too.
+deploy-check: $(VENV)/.ready
+	$(PY) -m deploy.check $(if $(CRDS),--crds $(CRDS))

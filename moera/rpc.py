@@ -4,7 +4,8 @@
   moera mutations are idempotent by an id in the request.
 - Domain code raises `moera.errors`; `ErrorInterceptor` turns them into status codes and
   `error_from_rpc` turns them back, so no servicer has a try/except. Long messages are cut.
-- Health says SERVING only after `RpcServer.set_serving(True)`.
+- Health says SERVING only after `RpcServer.set_serving(True)`; under the name `LIVE` it says so
+  from the start, so that a server that is not ready yet is not taken for a dead one.
 """
 
 import asyncio
@@ -34,6 +35,9 @@ MAX_MESSAGE_BYTES = 16 * 2**20
 MAX_PAYLOAD_BYTES = 4 * 2**20
 """Largest payload inside a message; larger ones are uploaded in chunks."""
 
+LIVE = "moera.live"
+"""Health name for liveness: SERVING from start to stop, whatever readiness ("") says."""
+
 _MAX_ERROR_BYTES = 1_500
 # An error travels in HTTP/2 trailers, percent-encoded and once more in the status detail. Past
 # 8 KiB of trailers the client sees another error instead; the server's log has the whole text.
@@ -60,6 +64,10 @@ _CHANNEL_OPTIONS = [
     # A restarted peer must be found again within a second, not after the two-minute default.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A name may stand for several replicas (a headless Service): spread calls over all of them,
+    # and look the name up again soon when one is gone; the default is every 30 s.
+    ("grpc.lb_policy_name", "round_robin"),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
 ]
 
 _SERVER_OPTIONS = [
@@ -221,6 +229,7 @@ class RpcServer:
                 "stop the other process or choose another `listen` address"
             ) from error
         self.address = f"{self.listen.rsplit(':', 1)[0]}:{port}"
+        await self._health.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
         await self.set_serving(False)
         await self.grpc.start()
 

@@ -306,6 +306,30 @@ async def test_health_is_not_serving_until_told() -> None:
         assert (await check(request, timeout=5)).status == state.NOT_SERVING
 
 
+async def test_liveness_is_serving_before_readiness_is() -> None:
+    state = health_pb2.HealthCheckResponse
+    async with served(raising(ValueError())) as (_, server), rpc.channel(server.address) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check
+        live = health_pb2.HealthCheckRequest(service="moera.live")
+        ready = health_pb2.HealthCheckRequest()
+        assert (await check(live, timeout=5)).status == state.SERVING
+        assert (await check(ready, timeout=5)).status == state.NOT_SERVING
+
+
+async def test_calls_are_spread_over_all_addresses_of_a_name() -> None:
+    async with (
+        served(failing_first(ValueError(), times=0)) as (one, first),
+        served(failing_first(ValueError(), times=0)) as (two, second),
+        rpc.channel(f"ipv4:{first.address},{second.address}") as channel,
+    ):
+        stub = envs_pb2_grpc.EnvServiceStub(channel)
+        give_up_at = time.monotonic() + 10
+        while min(one.calls, two.calls) < 3 and time.monotonic() < give_up_at:
+            await rpc.call(stub.Describe, DESCRIBE, deadline_s=5)
+    assert one.calls > 2
+    assert two.calls > 2
+
+
 async def test_reflection_lists_the_services() -> None:
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     async with served(raising(ValueError())) as (_, server), rpc.channel(server.address) as channel:

@@ -1,0 +1,1 @@
+"""Manifests, images and cluster of a moera deployment, and the checks over them."""

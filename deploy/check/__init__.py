@@ -1,0 +1,1 @@
+"""Checks of the rendered manifests: `python -m deploy.check [--crds FOLDER]`."""

@@ -1,0 +1,1 @@
+"""Image builds, and digests in overlays."""

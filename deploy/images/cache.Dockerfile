@@ -1,0 +1,20 @@
+# syntax=docker/dockerfile:1.9
+# Experience and checkpoint cache: no torch.
+ARG PYTHON=docker.io/library/python:3.12-slim-bookworm
+
+FROM ${PYTHON} AS build
+RUN python -m venv /opt/moera
+ENV PATH=/opt/moera/bin:$PATH
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,target=/root/.cache/pip pip install ".[cache]"
+
+FROM ${PYTHON}
+RUN groupadd --gid 10001 moera \
+    && useradd --uid 10001 --gid moera --no-create-home --home-dir /tmp moera
+COPY --from=build /opt/moera /opt/moera
+ENV PATH=/opt/moera/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /tmp
+EXPOSE 7101
+ENTRYPOINT ["python", "-P", "-m", "services.cache"]
