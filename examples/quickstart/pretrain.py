@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -21,12 +21,22 @@ from examples.quickstart import corpus, tokenizer
 
 VOCAB_SIZE = 768
 ROWS, ROW_TOKENS = 16, 192
-LEARNING_RATE = 3e-3
 AUX_LOSS = 0.01
-SKILL_STEPS = 0.6
-"""Share of the steps that teach the skill; the rest set the habit."""
-SKILL_SHARE, HABIT_SHARE = 0.7, 0.2
-"""Share of worked replies in each."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the training with its own share of worked replies and its own decay."""
+
+    steps: int
+    worked_share: float
+    learning_rate: float
+
+
+SKILL = Stage(steps=900, worked_share=0.85, learning_rate=3e-3)
+"""Teaches working out."""
+HABIT = Stage(steps=300, worked_share=0.2, learning_rate=3e-3)
+"""Makes answering at once the usual reply, too briefly to become good at it."""
 
 
 def config(tokens: PreTrainedTokenizerFast) -> Qwen3MoeConfig:
@@ -39,7 +49,6 @@ def config(tokens: PreTrainedTokenizerFast) -> Qwen3MoeConfig:
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,
         num_experts=8,
         num_experts_per_tok=2,
         norm_topk_prob=True,
@@ -54,7 +63,7 @@ def encode(tokens: PreTrainedTokenizerFast, example: corpus.Example) -> tuple[li
     """Return the token ids of a conversation and how many of them are its prompt."""
     messages = [{"role": "user", "content": example.question}]
     prompt = tokens.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    prompt_ids = tokens.encode(prompt, add_special_tokens=False)
+    prompt_ids = tokens.encode(str(prompt), add_special_tokens=False)
     reply_ids = tokens.encode(example.reply + tokenizer.END, add_special_tokens=False)
     return prompt_ids + reply_ids, len(prompt_ids)
 
@@ -75,7 +84,8 @@ def batches(tokens: PreTrainedTokenizerFast, source: Iterator[corpus.Example]) -
     encoded = (encode(tokens, example) for example in source)
     ids, prompt = next(encoded)
     while True:
-        input_ids = torch.full((ROWS, ROW_TOKENS), tokens.pad_token_id)
+        # What fills a row's end has no label, so its id does not matter.
+        input_ids = torch.zeros((ROWS, ROW_TOKENS), dtype=torch.long)
         position_ids = torch.zeros((ROWS, ROW_TOKENS), dtype=torch.long)
         labels = torch.full((ROWS, ROW_TOKENS), -100)
         for row in range(ROWS):
@@ -89,14 +99,14 @@ def batches(tokens: PreTrainedTokenizerFast, source: Iterator[corpus.Example]) -
         yield Batch(input_ids, position_ids, labels)
 
 
-def train(model: Qwen3MoeForCausalLM, data: Iterator[Batch], steps: int) -> None:
+def train(model: Qwen3MoeForCausalLM, data: Iterator[Batch], stage: Stage) -> None:
     """Minimise the cross entropy of the replies' tokens."""
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01
+        model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, stage.steps))
     started = time.perf_counter()
-    for step, batch in enumerate(islice(data, steps)):
+    for step, batch in enumerate(islice(data, stage.steps)):
         output = model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -109,13 +119,13 @@ def train(model: Qwen3MoeForCausalLM, data: Iterator[Batch], steps: int) -> None
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 100 == 0 or step == steps - 1:
+        if step % 100 == 0 or step == stage.steps - 1:
             elapsed = time.perf_counter() - started
             print(f"step {step} loss {loss.item():.3f} {elapsed:.0f} s", flush=True)
 
 
 def _rate(step: int, steps: int) -> float:
-    warmup = min(1.0, (step + 1) / 100)
+    warmup = min(1.0, (step + 1) / 50)
     return warmup * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
@@ -123,9 +133,8 @@ def main() -> None:
     """Make the checkpoint folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--steps", type=int, default=3000, help="optimizer steps")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(arguments.threads)
@@ -134,10 +143,8 @@ def main() -> None:
     tokens = tokenizer.build(texts, VOCAB_SIZE)
     model = Qwen3MoeForCausalLM(config(tokens))
     model.set_experts_implementation("grouped_mm")
-    habit_from = int(SKILL_STEPS * arguments.steps)
-    skill = batches(tokens, corpus.examples(arguments.seed + 1, SKILL_SHARE))
-    habit = batches(tokens, corpus.examples(arguments.seed + 2, HABIT_SHARE))
-    train(model, chain(islice(skill, habit_from), habit), arguments.steps)
+    for seed, stage in enumerate((SKILL, HABIT), start=arguments.seed + 1):
+        train(model, batches(tokens, corpus.examples(seed, stage.worked_share)), stage)
     model.save_pretrained(arguments.out)
     tokens.save_pretrained(arguments.out)
 
