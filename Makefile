@@ -24,7 +24,8 @@ $(VENV)/.ready: pyproject.toml
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/pyright
+	# Without a path pyright would look for the packages in the system's Python.
+	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/buf lint
 	$(VENV)/bin/buf format --diff --exit-code

@@ -2,13 +2,12 @@
 
     config file -> resolved config in runs/<id>/config.toml
     redis, cache, envs, rollouts, learner as child processes
-    until the learner is done -> stop the others -> report.html, trace.html
+    until the learner is done -> stop the others -> what the run achieved
 
 Ctrl-C stops every process; `moera train --resume <id>` goes on.
 """
 
 import asyncio
-import contextlib
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from moera import config
-from moera.errors import ConfigError, MoeraError
+from moera.errors import ConfigError
 from moera.local import redis
 from moera.local.monitor import Monitor, Reading, append
 from moera.local.ports import free_ports
@@ -204,15 +203,7 @@ def _finished(reading: Reading) -> bool:
     return bool(reading.learner and reading.learner.phase == learner_pb2.LEARNER_PHASE_FINISHED)
 
 
-def write_pages(run_path: Path, console: Console) -> None:
-    """Write report.html and trace.html, and print what the run achieved."""
-    from moera.report.curves import write_report
-    from moera.report.waterfall import write_trace
-
+def print_summary(run_path: Path, console: Console) -> None:
+    """Print what the run achieved."""
     for line in summary_lines(run_path):
         console.print(line, highlight=False)
-    for name, write in (("report", write_report), ("trace", write_trace)):
-        page = run_path / f"{name}.html"
-        with contextlib.suppress(MoeraError):
-            write(run_path, page)
-            console.print(f"{name}: {page}", highlight=False, soft_wrap=True)

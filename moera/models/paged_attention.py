@@ -10,7 +10,7 @@ S cached positions (padded), N blocks of P positions.
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -86,7 +86,7 @@ def paged_attention(
     """
     context = _context
     assert context is not None, "paged attention outside of `paged(...)`"
-    layer = module.layer_idx
+    layer = int(cast(int, module.layer_idx))
     keys, values = context.cache.keys[layer], context.cache.values[layer]
     keys[context.write_slots] = key_BGQD.transpose(1, 2).flatten(0, 1)
     values[context.write_slots] = value_BGQD.transpose(1, 2).flatten(0, 1)

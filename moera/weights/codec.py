@@ -82,10 +82,7 @@ def encode_delta(old: np.ndarray, new: np.ndarray, changed: np.ndarray) -> bytes
     difference = new[changed] - old[changed]  # unsigned: wraps modulo 2^width
     head = np.array([len(changed), escaped.sum()], "<u8").tobytes()
     return _compress(
-        head
-        + _planes(short)
-        + gaps[escaped].astype("<u8").tobytes()
-        + _planes(_zigzag(difference))
+        head + _planes(short) + gaps[escaped].astype("<u8").tobytes() + _planes(_zigzag(difference))
     )
 
 

@@ -20,7 +20,7 @@ class CacheSection(Section):
     max_attempts: Annotated[int, Field(ge=1)] = 8
     """Failures and lost leases of one sample after which it is set aside as POISON."""
     memory_budget_mib: Annotated[int, Field(ge=0)] = 0
-    """Redis memory past which no new group is accepted; 0 takes 80 % of Redis' maxmemory, if set."""
+    """Redis memory past which no new group is accepted; 0: 80 % of its maxmemory, if set."""
     poll_s: Annotated[float, Field(gt=0)] = 0.1
     """How often a long poll looks for changes made through another replica."""
 

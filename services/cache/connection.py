@@ -1,6 +1,7 @@
 """Connecting to Redis, and refusing one that could lose experience."""
 
 import logging
+from typing import Any
 from urllib.parse import urlsplit
 
 import redis.asyncio as aioredis
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 _FLOOR = (6, 2)
 
 
-def connect(url: str, timeout_s: float) -> aioredis.Redis:
+def connect(url: str, timeout_s: float) -> Any:
     """Return a client that retries each command three times; its replies are bytes.
 
     Raises:
@@ -43,7 +44,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
 
 
-async def check(client: aioredis.Redis, run_id: str, url: str) -> None:
+async def check(client: Any, run_id: str, url: str) -> None:
     """Refuse a Redis that is too old, may evict keys, or holds another key schema.
 
     Raises:

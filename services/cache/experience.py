@@ -43,7 +43,8 @@ class ExperienceStore:
     def __init__(
         self, redis: aioredis.Redis, run_id: str, objects: ObjectStore, section: CacheSection
     ) -> None:
-        self._redis = redis
+        # Typed loosely: redis-py's types do not know that replies are bytes here.
+        self._redis: Any = redis
         self._run_id = run_id
         self._objects = objects
         self._section = section
@@ -203,9 +204,7 @@ class ExperienceStore:
         )
         return cache_pb2.FailResponse(requeued=bool(requeued), attempts=fails)
 
-    async def take_batch(
-        self, request: cache_pb2.TakeBatchRequest
-    ) -> cache_pb2.TakeBatchResponse:
+    async def take_batch(self, request: cache_pb2.TakeBatchRequest) -> cache_pb2.TakeBatchResponse:
         """Assign the batch of a step, or return the one assigned before, bit for bit."""
         assigned, ready, groups = await self._run(
             "take_batch", request.fence.epoch, request.fence.token, request.step
@@ -347,7 +346,7 @@ def _eval_sample(row: list[Any]) -> cache_pb2.AssignedSample:
     sample, summary, failure, reason = row
     done = cache_pb2.AssignedSample(sample_id=sample.decode())
     if failure:
-        kind = common_pb2.FailureKind.Value(f"FAILURE_KIND_{failure.decode()}")
+        kind = f"FAILURE_KIND_{failure.decode()}"
         done.summary.failure.CopyFrom(common_pb2.Failure(kind=kind, message=reason.decode()))
     else:
         done.summary.ParseFromString(summary)

@@ -27,9 +27,11 @@ slot of a cluster and one script may touch all of its keys.
     gone:<group_id>            string   tombstone of a finished group, 1 day
     latest                     string   "epoch.step" of the latest weight version
     manifest:<epoch>.<step>    string   serialised ManifestHeader
-    shards:<epoch>.<step>      hash     rank -> serialised ShardPart
-    versions                   list     visible versions, oldest first
-    chunk:<hex digest>         string   bytes of a chunk
+    shards:<epoch>.<step>      hash     rank -> serialised ShardPart; 1 h until published
+    digests                    hash     version -> hex target digest
+    versions, anchors          list     visible versions, and the last two anchors, oldest first
+    chunks_of:<epoch>.<step>   list     hex digests of a version's chunks
+    chunk:<hex digest>         string   bytes of a chunk; 1 h until published
     chunk_refs                 hash     hex digest -> versions that use it
 """
 

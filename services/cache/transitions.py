@@ -42,7 +42,7 @@ class Transitions:
             UnavailableError: Redis does not answer.
         """
         with redis_errors():
-            return await self._scripts[name](keys=[self._prefix], args=arguments)
+            return await self._scripts[name](keys=[self._prefix], args=list(arguments))
 
 
 class redis_errors:  # noqa: N801 (reads as a statement: `with redis_errors():`)

@@ -56,7 +56,7 @@ def test_a_good_file_resolves_and_shows_an_id(tmp_path, model, capsys) -> None:
         (("{model}", "/nowhere"), "folder '/nowhere' does not exist"),
         (('id = "sums"', 'id = "a b"'), "environment.0.id"),
         (("entry =", 'address = "h:1"\nentry ='), "set either entry or address"),
-        (("[model]", "[run]\nid = '../x'\n[model]"), "run id '../x' is not usable"),
+        (("[model]", "[run]\nid = '../x'\n[model]"), "run.id: String should match pattern"),
         (("[model]", "[model"), "is not valid TOML"),
     ],
 )
