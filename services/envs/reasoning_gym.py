@@ -1,0 +1,74 @@
+"""Every task family of the reasoning-gym package; its own scorer is the reward.
+
+Five families order sets, so that their tasks depend on PYTHONHASHSEED: run with it fixed
+(`moera train` sets it to 0).
+"""
+
+import difflib
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import reasoning_gym
+from reasoning_gym.factory import DATASETS
+
+from moera.env import Environment, StepResult
+from moera.errors import ConfigError
+from moera.v1 import common_pb2, envs_pb2
+
+_BUCKETS = {"eval": (0,), "train": (1, 2, 3), "pretrain": (4, 5, 6, 7, 8, 9)}
+
+
+def split_of(question: str) -> str:
+    """Return the split a question belongs to, by a hash: no question is in two splits."""
+    bucket = int.from_bytes(hashlib.sha256(question.encode()).digest(), "big") % 10
+    return next(name for name, buckets in _BUCKETS.items() if bucket in buckets)
+
+
+@functools.cache
+def _dataset(family: str, seed: int, size: int, options: tuple[tuple[str, Any], ...]) -> Any:
+    return reasoning_gym.create_dataset(family, seed=seed, size=size, **dict(options))
+
+
+class ReasoningGym(Environment):
+    """One family; single turn. A task's id is its index in the dataset."""
+
+    def __init__(self, family: str, seed: int = 0, size: int = 10_000, **options: Any) -> None:
+        if family not in DATASETS:
+            close = difflib.get_close_matches(family, DATASETS, n=3)
+            raise ConfigError(f"reasoning-gym has no family {family!r}; close: {', '.join(close)}")
+        frozen = tuple(
+            (name, tuple(value) if isinstance(value, list) else value)
+            for name, value in sorted(options.items())
+        )
+        try:
+            self._data = _dataset(family, seed, size, frozen)
+        except (TypeError, AssertionError, ValueError) as error:
+            raise ConfigError(f"reasoning-gym family {family!r}: {error}") from None
+        self.version = f"{family}-{seed}-{size}"
+        self._entry: dict[str, Any] = {}
+
+    def splits(self) -> Sequence[str]:
+        """Return the names of the splits."""
+        return tuple(_BUCKETS)
+
+    def tasks(self, split: str) -> Sequence[str]:
+        """Return the indices whose question falls in the split, each question once."""
+        seen: dict[str, str] = {}
+        for index in range(len(self._data)):
+            question = self._data[index]["question"]
+            if split_of(question) == split:
+                seen.setdefault(question, str(index))
+        return list(seen.values())
+
+    def reset(self, task: common_pb2.Task) -> str:
+        """Show the question."""
+        self._entry = self._data[int(task.task_id)]
+        return self._entry["question"]
+
+    def step(self, text: str, action: envs_pb2.Action) -> StepResult:
+        """Score the answer: what follows the last "Answer:", else the whole reply."""
+        answer = text.rpartition("Answer:")[2].strip()
+        reward = float(self._data.score_answer(answer, self._entry))
+        return StepResult(reward=reward, terminated=True)
