@@ -15,6 +15,7 @@ _EXAMPLES = """\
 examples:
   moera train examples/quickstart.toml --learner.num_steps 10
   moera train --resume quickstart-20260101-120000
+  moera env serve my_package.my_env:MyEnv --listen 127.0.0.1:7200
   moera generate --server 127.0.0.1:7104 "Spell this word backward: moera"
 """
 
@@ -50,6 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs")
     train.add_argument("--dry-run", action="store_true", help="check the configuration only")
     train.set_defaults(takes_flags=True)
+
+    env = commands.add_parser("env", help="serve an environment")
+    actions = env.add_subparsers(required=True, metavar="ACTION")
+    serve = actions.add_parser("serve", help="serve package.module:Class", add_help=False)
+    serve.set_defaults(run=_env_serve, takes_flags=True)
 
     generate = _command(commands, "generate", _generate, "sample from a rollout server")
     generate.add_argument("prompt")
@@ -104,6 +110,12 @@ def _train(arguments: argparse.Namespace, flags: list[str]) -> int | None:
         return 130
     train.print_summary(run.run.path, console)
     return 0
+
+
+def _env_serve(_arguments: argparse.Namespace, rest: list[str]) -> int:
+    from moera.env.server import serve_command
+
+    return serve_command(rest)
 
 
 def _generate(arguments: argparse.Namespace, _rest: list[str]) -> None:
