@@ -8,7 +8,7 @@ import pytest
 import reasoning_gym
 
 from examples.quickstart import corpus
-from moera.models.policy import load_policy, load_tokenizer, num_experts
+from moera.models.policy import load_config, load_policy, load_tokenizer, num_experts
 
 MODEL = Path(__file__).parents[3] / "examples" / "quickstart" / "model"
 
@@ -42,6 +42,7 @@ def test_the_template_is_chatml_and_ends_where_the_policy_writes():
     )
     assert text == "<|im_start|>user\n1 + 2 =<|im_end|>\n<|im_start|>assistant\n"
     assert tokens.convert_ids_to_tokens(tokens.eos_token_id) == "<|im_end|>"
+    assert load_config(str(MODEL)).eos_token_id == tokens.eos_token_id
 
 
 @pytest.mark.parametrize("text", ["-12 + 345", "zebra\n\n  Straße ∑", "3 woodlouses, 1 leech?"])
