@@ -54,8 +54,8 @@ def config(tokens: PreTrainedTokenizerFast) -> Qwen3MoeConfig:
         norm_topk_prob=True,
         max_position_embeddings=512,
         tie_word_embeddings=True,
-        eos_token_id=tokens.eos_token_id,
-        pad_token_id=tokens.pad_token_id,
+        eos_token_id=tokenizer.END_ID,
+        pad_token_id=tokenizer.PAD_ID,
     )
 
 

@@ -6,6 +6,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+PAD_ID, END_ID = 0, 2
+"""Special tokens are numbered first, in the order above."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}

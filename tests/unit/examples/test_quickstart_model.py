@@ -8,7 +8,7 @@ import pytest
 import reasoning_gym
 
 from examples.quickstart import corpus
-from moera.models.policy import load_policy, load_tokenizer, num_experts
+from moera.models.policy import load_config, load_policy, load_tokenizer, num_experts
 
 MODEL = Path(__file__).parents[3] / "examples" / "quickstart" / "model"
 
@@ -42,6 +42,7 @@ def test_the_template_is_chatml_and_ends_where_the_policy_writes():
     )
     assert text == "<|im_start|>user\n1 + 2 =<|im_end|>\n<|im_start|>assistant\n"
     assert tokens.convert_ids_to_tokens(tokens.eos_token_id) == "<|im_end|>"
+    assert load_config(str(MODEL)).eos_token_id == tokens.eos_token_id
 
 
 @pytest.mark.parametrize("text", ["-12 + 345", "zebra\n\n  Straße ∑", "3 woodlouses, 1 leech?"])
@@ -71,14 +72,16 @@ def test_taught_replies_are_right_by_the_familys_own_scorer(family, reply):
         assert _score(family, entry, reply(entry)) == 1.0
 
 
-def test_a_worked_reply_shows_its_steps_and_stays_short():
+@pytest.mark.parametrize(
+    ("family", "parts"), [("chain_sum", "num_terms"), ("leg_counting", "num_animals")]
+)
+def test_a_worked_reply_has_a_line_for_each_part_and_stays_short(family, parts):
     tokens = load_tokenizer(str(MODEL))
-    for family in corpus.FAMILIES:
-        for entry in islice(corpus.tasks(family, "pretrain", 4), 300):
-            reply = corpus.worked(entry)
-            parts = entry["metadata"].get("num_animals") or entry["metadata"]["num_terms"]
-            assert reply.count("\n") == parts
-            assert len(tokens.encode(reply, add_special_tokens=False)) < 64
+    for entry in islice(corpus.tasks(family, "pretrain", 4), 300):
+        *steps, answer = corpus.worked(entry).split("\n")
+        assert len(steps) == entry["metadata"][parts]
+        assert answer == f"Answer: {entry['answer']}"
+        assert len(tokens.encode(corpus.worked(entry), add_special_tokens=False)) < 64
 
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
