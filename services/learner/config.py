@@ -21,7 +21,7 @@ class SamplingSection(Section):
 class OptimizerSection(Section):
     """AdamW."""
 
-    lr: Annotated[float, Field(gt=0)] = 3e-4
+    lr: Annotated[float, Field(gt=0)] = 1e-4
     """Learning rate after the warm-up."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the rate rises from 0."""
@@ -71,7 +71,7 @@ class LearnerSection(Section):
 
     listen: str = "127.0.0.1:0"
     """host:port to serve on; port 0 picks a free one."""
-    num_steps: Annotated[int, Field(ge=1)] = 20
+    num_steps: Annotated[int, Field(ge=1)] = 40
     """Optimizer steps of the run."""
     groups_per_step: Annotated[int, Field(ge=1)] = 16
     """Groups in one optimizer step."""
