@@ -54,6 +54,12 @@ class Version(NamedTuple):
         """Read it from the wire."""
         return cls(message.epoch, message.step)
 
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Read what `str` wrote."""
+        epoch, step = text.split(".")
+        return cls(int(epoch), int(step))
+
     def proto(self) -> common_pb2.PolicyVersion:
         """Write it to the wire."""
         return common_pb2.PolicyVersion(epoch=self.epoch, step=self.step)
@@ -69,11 +75,16 @@ def numpy_dtype(dtype: "common_pb2.Dtype") -> np.dtype:
     return _NUMPY_OF[dtype]
 
 
+def wire_dtype(dtype: np.dtype, *, bfloat16: bool = False) -> "common_pb2.Dtype":
+    """Return the wire type of an array's elements; `bfloat16` marks uint16 as bfloat16 bits."""
+    if dtype not in _DTYPE_OF:
+        raise InvalidArgumentError(f"arrays of {dtype} do not travel; convert first")
+    return common_pb2.DTYPE_BFLOAT16 if bfloat16 else _DTYPE_OF[dtype]
+
+
 def tensor_to_proto(array: np.ndarray, *, bfloat16: bool = False) -> common_pb2.Tensor:
     """Encode an array; `bfloat16` marks uint16 elements as bfloat16 bits."""
-    if array.dtype not in _DTYPE_OF:
-        raise InvalidArgumentError(f"arrays of {array.dtype} do not travel; convert first")
-    dtype = common_pb2.DTYPE_BFLOAT16 if bfloat16 else _DTYPE_OF[array.dtype]
+    dtype = wire_dtype(array.dtype, bfloat16=bfloat16)
     data = np.ascontiguousarray(array).tobytes()
     return common_pb2.Tensor(data=data, shape=array.shape, dtype=dtype)
 

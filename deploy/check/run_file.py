@@ -6,20 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from deploy.check.manifests import RUN, Manifest, name_of, of_kind, workloads
+from moera.config import run_config_model
 
-SECTIONS = {
-    "addresses",
-    "cache",
-    "environment",
-    "envs",
-    "learner",
-    "local",
-    "model",
-    "rollout",
-    "run",
-    "storage",
-    "telemetry",
-}
 STOP_MARGIN_S = 10.0
 """Seconds between the end of a drain and the kill."""
 
@@ -50,7 +38,10 @@ def problems(manifests: list[Manifest]) -> list[str]:
         run = tomllib.loads(files[0])
     except tomllib.TOMLDecodeError as error:
         return [f"run.toml is not valid TOML: {error}"]
-    found = [f"run.toml: unknown section [{name}]" for name in sorted(set(run) - SECTIONS)]
+    found = [
+        f"run.toml: unknown section [{name}]"
+        for name in sorted(run.keys() - run_config_model().model_fields.keys())
+    ]
     for rule in (_identity, _addresses, _storage, _drain):
         found += rule(run, manifests)
     return found

@@ -1,10 +1,10 @@
 """The quickstart's tasks: two reasoning-gym families, their split, and worked examples of them.
 
-Every question belongs to one bucket, fixed by its text. Pretraining sees one bucket, reinforcement
-learning another, and evaluation the third, whatever seeds the data sets are made with.
+Every question belongs to one bucket, the split that the environment puts it in. Pretraining sees
+one bucket, reinforcement learning another, and evaluation the third, whatever seeds the data sets
+are made with.
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import reasoning_gym
 from reasoning_gym.arithmetic.leg_counting import ANIMALS
+
+from services.envs.reasoning_gym import split_of
 
 Bucket = Literal["eval", "train", "pretrain"]
 
@@ -36,14 +38,6 @@ class Example:
     reply: str
 
 
-def bucket(question: str) -> Bucket:
-    """Return the bucket of a question: sha256 of its text, modulo 10."""
-    digest = int.from_bytes(hashlib.sha256(question.encode()).digest(), "big") % 10
-    if digest == 0:
-        return "eval"
-    return "train" if digest <= 3 else "pretrain"
-
-
 def tasks(family: str, wanted: Bucket, seed: int) -> Iterator[dict[str, Any]]:
     """Yield distinct reasoning-gym entries of one bucket, in an order fixed by the seed.
 
@@ -56,7 +50,7 @@ def tasks(family: str, wanted: Bucket, seed: int) -> Iterator[dict[str, Any]]:
     for index in range(len(dataset)):
         entry = dataset[index]
         question = entry["question"]
-        if bucket(question) == wanted and question not in seen:
+        if split_of(question) == wanted and question not in seen:
             seen.add(question)
             yield entry
 

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from moera import rpc
@@ -49,16 +49,32 @@ def serve_command(argv: Sequence[str]) -> int:
         lease_s=arguments.lease_s,
         call_deadline_s=arguments.call_deadline_s,
     )
-    asyncio.run(_serve(episodes, env_id, arguments.listen))
+
+    def announce(address: str) -> None:
+        print(f"environment {env_id!r} on {address}", flush=True)
+
+    asyncio.run(serve_episodes(episodes, arguments.listen, started=announce))
     return 0
 
 
-async def _serve(episodes: Episodes, env_id: str, listen: str) -> None:
+async def serve_episodes(
+    episodes: Episodes,
+    listen: str,
+    *,
+    advertise: str = "",
+    started: Callable[[str], None] = lambda _address: None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; `started` is called with the bound address.
+
+    Raises:
+        ConfigError: the address cannot be bound.
+    """
     stopped = rpc.stop_signal()
     server = rpc.RpcServer(listen)
-    envs_pb2_grpc.add_EnvServiceServicer_to_server(EnvServicer(episodes), server.grpc)
+    servicer = EnvServicer(episodes, advertise)
+    envs_pb2_grpc.add_EnvServiceServicer_to_server(servicer, server.grpc)
     await server.start(("moera.v1.EnvService",))
     await server.set_serving(True)
-    print(f"environment {env_id!r} on {server.address}", flush=True)
+    started(server.address)
     await stopped.wait()
     await server.stop(_STOP_S)

@@ -20,13 +20,15 @@ class EnvServicer(envs_pb2_grpc.EnvServiceServicer):
     def __init__(self, episodes: Episodes, advertise: str = "") -> None:
         self._episodes = episodes
         self._advertise = advertise
+        # Asked for facts only; never plays.
+        self._shown = {env_id: factory() for env_id, factory in episodes.factories.items()}
         self._task_ids: dict[tuple[str, str], list[str]] = {}
 
     async def _tasks(self, env_id: str, split: str) -> list[str]:
-        if env_id not in self._episodes.factories:
+        environment = self._shown.get(env_id)
+        if environment is None:
             raise NotFoundError(f"environment {env_id!r} is not served here")
         if (env_id, split) not in self._task_ids:
-            environment = self._episodes.factories[env_id]()
             if split not in environment.splits():
                 raise NotFoundError(
                     f"environment {env_id!r} has no split {split!r}; splits: "
@@ -40,8 +42,8 @@ class EnvServicer(envs_pb2_grpc.EnvServiceServicer):
         """List what is served."""
         return envs_pb2.DescribeResponse(
             environments=[
-                _info(env_id, factory(), self._episodes.lease_s)
-                for env_id, factory in self._episodes.factories.items()
+                _info(env_id, environment, self._episodes.lease_s)
+                for env_id, environment in self._shown.items()
             ],
             api_version="v1",
             open_episodes=len(self._episodes),

@@ -8,7 +8,7 @@ import numpy as np
 from moera.v1 import cache_pb2
 from moera.weights import codec
 from moera.weights.manifest import CHUNK_BYTES, digest
-from moera.wire import Version, tensor_to_proto
+from moera.wire import Version, wire_dtype
 
 _DELTA_MAX_DENSITY = 0.5
 """Past this share of changed elements a delta is not tried: indices and differences together
@@ -35,7 +35,7 @@ class EncodedShard:
 class ShardEncoder:
     """Remembers the last version's bits. Tensors are whole (one rank holds all of each).
 
-    bfloat16 tensors come as uint16 arrays and are named in `bfloat16`.
+    `bfloat16` says that uint16 arrays hold bfloat16 bits.
     """
 
     def __init__(self, bfloat16: bool = False) -> None:
@@ -73,7 +73,7 @@ class ShardEncoder:
         bfloat16 = self._bfloat16 and array.dtype == np.uint16
         part = cache_pb2.Slice(
             name=name,
-            dtype=tensor_to_proto(array[:0] if array.ndim else array, bfloat16=bfloat16).dtype,
+            dtype=wire_dtype(array.dtype, bfloat16=bfloat16),
             full_shape=array.shape,
             offset=[0] * array.ndim,
             extent=array.shape,

@@ -1,10 +1,9 @@
 """Serve the cache: `python -m services.cache --config run.toml`."""
 
-import asyncio
 import sys
 
-from moera import config, rpc, telemetry
-from moera.errors import ConfigError, MoeraError
+from moera import rpc, service
+from moera.errors import ConfigError
 from moera.objects import open_store
 from moera.v1 import cache_pb2_grpc
 from services.cache import connection
@@ -41,17 +40,5 @@ async def serve(run: CacheConfig) -> None:
     await redis.aclose()
 
 
-def main() -> int:
-    """Parse, serve, and say in one line what went wrong."""
-    try:
-        run = config.load(CacheConfig, sys.argv[1:], "services.cache")
-        telemetry.setup("cache", run.run, run.telemetry)
-        asyncio.run(serve(run))
-    except MoeraError as error:
-        print(f"services.cache: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(service.main("cache", CacheConfig, serve))

@@ -273,8 +273,7 @@ class ExperienceStore:
             expired_leases=total.get("expired", 0),
         )
         if latest:
-            epoch, step = latest.decode().split(".")
-            response.latest_version.CopyFrom(wire.Version(int(epoch), int(step)).proto())
+            response.latest_version.CopyFrom(wire.Version.parse(latest.decode()).proto())
         return response
 
 

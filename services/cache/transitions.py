@@ -4,6 +4,8 @@ Every transition is one script: it reads, decides and writes without anybody in 
 safe to repeat, so the Redis client may retry them after a broken connection.
 """
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +47,18 @@ class Transitions:
             return await self._scripts[name](keys=[self._prefix], args=list(arguments))
 
 
-class redis_errors:  # noqa: N801 (reads as a statement: `with redis_errors():`)
-    """Turns what the Redis client raises into moera's errors."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
-            raise errors.UnavailableError(f"Redis does not answer: {error}") from error
-        if isinstance(error, exceptions.OutOfMemoryError):
-            raise errors.ResourceExhaustedError("Redis is out of memory", 5.0) from error
-        if isinstance(error, exceptions.BusyLoadingError):
-            raise errors.UnavailableError("Redis is loading its data") from error
-        if isinstance(error, exceptions.ResponseError):
-            code, _, message = str(error).partition(" ")
-            refusal = _REFUSALS.get(code.removeprefix("MOERA_"))
-            if refusal:
-                raise refusal(message) from None
+@contextlib.contextmanager
+def redis_errors() -> Iterator[None]:
+    """Turn what the Redis client raises inside the block into moera's errors."""
+    try:
+        yield
+    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+        raise errors.UnavailableError(f"Redis does not answer: {error}") from error
+    except exceptions.OutOfMemoryError as error:
+        raise errors.ResourceExhaustedError("Redis is out of memory", 5.0) from error
+    except exceptions.ResponseError as error:
+        code, _, message = str(error).partition(" ")
+        refusal = _REFUSALS.get(code.removeprefix("MOERA_"))
+        if refusal is None:
+            raise
+        raise refusal(message) from None

@@ -152,10 +152,7 @@ class VersionStore:
         """Return the latest version, or None before the first."""
         with redis_errors():
             found = await self._redis.get(f"{self._prefix}latest")
-        if found is None:
-            return None
-        epoch, step = found.decode().split(".")
-        return Version(int(epoch), int(step))
+        return None if found is None else Version.parse(found.decode())
 
     async def manifest(
         self, version: Version | None, header_only: bool

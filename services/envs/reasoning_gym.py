@@ -31,6 +31,19 @@ def _dataset(family: str, seed: int, size: int, options: tuple[tuple[str, Any], 
     return reasoning_gym.create_dataset(family, seed=seed, size=size, **dict(options))
 
 
+@functools.cache
+def _task_ids(data: Any) -> dict[str, list[str]]:
+    """Indices of a dataset by split, each question once; made in one pass over it."""
+    found: dict[str, list[str]] = {split: [] for split in _BUCKETS}
+    seen: set[str] = set()
+    for index in range(len(data)):
+        question = data[index]["question"]
+        if question not in seen:
+            seen.add(question)
+            found[split_of(question)].append(str(index))
+    return found
+
+
 class ReasoningGym(Environment):
     """One family; single turn. A task's id is its index in the dataset."""
 
@@ -55,12 +68,7 @@ class ReasoningGym(Environment):
 
     def tasks(self, split: str) -> Sequence[str]:
         """Return the indices whose question falls in the split, each question once."""
-        seen: dict[str, str] = {}
-        for index in range(len(self._data)):
-            question = self._data[index]["question"]
-            if split_of(question) == split:
-                seen.setdefault(question, str(index))
-        return list(seen.values())
+        return _task_ids(self._data)[split]
 
     def reset(self, task: common_pb2.Task) -> str:
         """Show the question."""

@@ -4,8 +4,7 @@ local found = redis.call('HMGET', key('eval:', ARGV[1]), 'n', 'open')
 if not found[1] then return refuse('NOT_FOUND', 'no evaluation ' .. ARGV[1]) end
 local done = {}
 for _, gid in ipairs(redis.call('LRANGE', key('eval_groups:', ARGV[1]), 0, -1)) do
-  for i = 0, tonumber(redis.call('HGET', key('group:', gid), 'n')) - 1 do
-    local sample = gid .. '/' .. i
+  for _, sample in ipairs(all_members(gid)) do
     local facts = redis.call('HMGET', key('sample:', sample), 'state', 'summary', 'failure')
     if facts[1] == 'committed' or facts[1] == 'failed' then
       done[#done + 1] = {sample, facts[2] or '', facts[3] or '',

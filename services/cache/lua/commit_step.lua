@@ -8,12 +8,10 @@ end
 for each = number('lineage', 'committed_step') + 1, step do
   local assigned = key('assigned:', tostring(each))
   for _, gid in ipairs(redis.call('LRANGE', assigned, 0, -1)) do
-    local n = tonumber(redis.call('HGET', key('group:', gid), 'n'))
-    for i = 0, n - 1 do
-      local sample = gid .. '/' .. i
-      if state_of(sample) == 'assigned' then move(sample, '1', 'assigned', 'trained') end
+    for _, sample in ipairs(members(gid, 'assigned')) do
+      move(sample, '1', 'assigned', 'trained')
     end
-    bury_group(gid, n)
+    bury_group(gid)
   end
   redis.call('DEL', assigned)
   redis.call('HSET', key('lineage'), 'committed_step', each)

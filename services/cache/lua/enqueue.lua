@@ -1,7 +1,7 @@
 -- ARGV: epoch, token, then for each group: id, n, purpose, eval_id, pinned, proto
 local stale = stale_fence(ARGV[1], ARGV[2])
 if stale then return stale end
-local capacity = (number('lineage', 'max_staleness') + 1) * number('lineage', 'groups_per_step')
+local most = capacity()
 local outstanding = number('totals', 'outstanding')
 local accepted, full = {}, false
 for a = 3, #ARGV, 6 do
@@ -9,7 +9,7 @@ for a = 3, #ARGV, 6 do
     ARGV[a + 3], ARGV[a + 4]
   local train = purpose == '1'
   local known = redis.call('EXISTS', key('group:', gid), key('gone:', gid)) > 0
-  if train and not known and outstanding >= capacity then full = true end
+  if train and not known and outstanding >= most then full = true end
   if not (train and full) then
     accepted[#accepted + 1] = gid
     if not known then
@@ -36,4 +36,4 @@ for a = 3, #ARGV, 6 do
     end
   end
 end
-return {accepted, math.max(0, capacity - outstanding)}
+return {accepted, math.max(0, most - outstanding)}

@@ -52,9 +52,9 @@ local function push_pending(sample, group)
   redis.call('ZADD', queue_of(group[3]), score, sample)
 end
 
--- {seq, purpose, pinned, n} of a group
+-- {seq, purpose, pinned} of a group
 local function group_facts(gid)
-  return redis.call('HMGET', key('group:', gid), 'seq', 'purpose', 'pinned', 'n')
+  return redis.call('HMGET', key('group:', gid), 'seq', 'purpose', 'pinned')
 end
 
 local function forget_sample(sample)
@@ -62,8 +62,16 @@ local function forget_sample(sample)
     key('reasons:', sample))
 end
 
-local function bury_group(gid, n)
-  for i = 0, n - 1 do forget_sample(gid .. '/' .. i) end
+local function all_members(gid)
+  local found = {}
+  for i = 0, tonumber(redis.call('HGET', key('group:', gid), 'n')) - 1 do
+    found[#found + 1] = gid .. '/' .. i
+  end
+  return found
+end
+
+local function bury_group(gid)
+  for _, sample in ipairs(all_members(gid)) do forget_sample(sample) end
   redis.call('DEL', key('group:', gid))
   redis.call('SET', key('gone:', gid), '1', 'EX', 86400)
 end
@@ -72,27 +80,37 @@ local function state_of(sample)
   return redis.call('HGET', key('sample:', sample), 'state')
 end
 
+local function members(gid, state)
+  local found = {}
+  for _, sample in ipairs(all_members(gid)) do
+    if state_of(sample) == state then found[#found + 1] = sample end
+  end
+  return found
+end
+
+-- Groups that may be neither assigned nor terminal.
+local function capacity()
+  return (number('lineage', 'max_staleness') + 1) * number('lineage', 'groups_per_step')
+end
+
 -- Called when one more member of a group is committed or failed for good.
 local function member_done(gid)
   local left = redis.call('HINCRBY', key('group:', gid), 'open', -1)
-  local facts = redis.call('HMGET', key('group:', gid), 'seq', 'purpose', 'n', 'committed', 'eval')
+  local facts = redis.call('HMGET', key('group:', gid), 'seq', 'purpose', 'committed', 'eval')
   if facts[2] ~= '1' then
-    redis.call('HINCRBY', key('eval:', facts[5]), 'open', -1)
+    redis.call('HINCRBY', key('eval:', facts[4]), 'open', -1)
     redis.call('HINCRBY', key('totals'), 'eval_open', -1)
     return
   end
   if left > 0 then return end
   local target = 'ready'
-  if tonumber(facts[4]) < 2 then target = 'dropped' end
-  for i = 0, tonumber(facts[3]) - 1 do
-    local sample = gid .. '/' .. i
-    if state_of(sample) == 'committed' then move(sample, '1', 'committed', target) end
-  end
+  if tonumber(facts[3]) < 2 then target = 'dropped' end
+  for _, sample in ipairs(members(gid, 'committed')) do move(sample, '1', 'committed', target) end
   if target == 'ready' then
     redis.call('ZADD', key('ready'), facts[1], gid)
   else
     redis.call('HINCRBY', key('totals'), 'outstanding', -1)
-    bury_group(gid, tonumber(facts[3]))
+    bury_group(gid)
   end
 end
 

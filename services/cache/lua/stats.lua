@@ -1,6 +1,5 @@
 -- ARGV: max_attempts. One atomic reading.
 expire_leases(now_ms(), tonumber(ARGV[1]))
-local capacity = (number('lineage', 'max_staleness') + 1) * number('lineage', 'groups_per_step')
 return {
   redis.call('HGETALL', key('counts')),
   redis.call('HGETALL', key('totals')),
@@ -8,6 +7,6 @@ return {
   redis.call('HGETALL', key('lineage')),
   redis.call('ZCARD', key('ready')),
   redis.call('ZCOUNT', key('pending'), '-inf', PARTIAL_FIRST - 1),
-  capacity,
+  capacity(),
   redis.call('GET', key('latest')) or '',
 }

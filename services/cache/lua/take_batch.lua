@@ -18,15 +18,6 @@ local function staleness_of(sample)
   return math.max(0, step - 1 - at)
 end
 
-local function members(gid, state)
-  local found = {}
-  for i = 0, tonumber(redis.call('HGET', key('group:', gid), 'n')) - 1 do
-    local sample = gid .. '/' .. i
-    if state_of(sample) == state then found[#found + 1] = sample end
-  end
-  return found
-end
-
 -- Evicts stale samples; returns false when the group is not worth training any more.
 local function still_trainable(gid)
   local left = {}
@@ -43,7 +34,7 @@ local function still_trainable(gid)
   for _, sample in ipairs(left) do move(sample, '1', 'ready', 'dropped') end
   redis.call('ZREM', key('ready'), gid)
   redis.call('HINCRBY', key('totals'), 'outstanding', -1)
-  bury_group(gid, tonumber(redis.call('HGET', key('group:', gid), 'n')))
+  bury_group(gid)
   return false
 end
 

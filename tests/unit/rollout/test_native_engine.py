@@ -126,14 +126,20 @@ def test_all_blocks_come_back(folder) -> None:
     assert used.stats().free_blocks == used.stats().num_blocks
 
 
-def test_an_update_between_steps_changes_version_and_distribution(folder) -> None:
-    updated = engine(folder)
+def updated_after_four_tokens(folder, **changes) -> tuple[list, list]:
+    """Return what was sampled before and after new weights came between two steps."""
+    updated = engine(folder, **changes)
     updated.add(request("a", PROMPTS[1]))
     before = [output for _ in range(4) for output in updated.step()]
     updated.update_weights(WeightUpdate(Version(1, 1), weights(folder, 0.5)))
     after = []
     while updated.busy:
         after += updated.step()
+    return before, after
+
+
+def test_an_update_between_steps_changes_version_and_distribution(folder) -> None:
+    before, after = updated_after_four_tokens(folder)
     assert {output.version for output in before} == {Version(1, 0)}
     assert {output.version for output in after} == {Version(1, 1)}
 
@@ -149,13 +155,7 @@ def test_no_cached_prefix_survives_an_update(folder) -> None:
 
 
 def test_recompute_gives_running_samples_the_new_weights_from_their_first_token(folder) -> None:
-    updated = engine(folder, on_update="recompute")
-    updated.add(request("a", PROMPTS[1]))
-    before = [output for _ in range(4) for output in updated.step()]
-    updated.update_weights(WeightUpdate(Version(1, 1), weights(folder, 0.5)))
-    after = []
-    while updated.busy:
-        after += updated.step()
+    before, after = updated_after_four_tokens(folder, on_update="recompute")
     ids = PROMPTS[1] + tokens(before + after)
     expected = reference_logprobs(folder, ids, 0.5)[len(PROMPTS[1]) - 1 + len(before) :]
     got = torch.tensor([output.logprob for output in after])
