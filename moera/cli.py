@@ -5,6 +5,7 @@ Every subcommand imports what it needs when it runs, so that --help answers at o
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code (2 for wrong input or configuration)."""
+    # Every fork of ours is followed by an exec: gRPC need not prepare, nor say so, for others.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     arguments, rest = _parser().parse_known_args(argv)
     if rest and not getattr(arguments, "takes_flags", False):
         print(f"moera: unknown argument {rest[0]}", file=sys.stderr)

@@ -128,7 +128,7 @@ class LocalSection(Section):
 
     num_rollouts: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout server processes."""
-    max_restarts: Annotated[int, Field(ge=0)] = 20
+    max_restarts: Annotated[int, Field(ge=0)] = 10
     """Restarts of any one process before the run is given up."""
     stop_seconds: Annotated[float, Field(gt=0, le=60)] = 8.0
     """Time that all processes together get to stop before they are killed."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from moera import config, telemetry
@@ -26,6 +26,23 @@ def main(name: str, model: type[RunT], serve: Callable[[RunT], Coroutine[Any, An
         telemetry.setup(name, run.run, run.telemetry)
         asyncio.run(serve(run))
     except MoeraError as error:
-        print(f"services.{name}: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
+        return _explained(name, error)
+    except BaseExceptionGroup as group:  # what ends a TaskGroup
+        wanted, others = group.split(MoeraError)
+        if wanted is None or others is not None:
+            raise
+        return _explained(name, next(_leaves(wanted)))
     return 0
+
+
+def _explained(name: str, error: BaseException) -> int:
+    print(f"services.{name}: {error}", file=sys.stderr)
+    return 2 if isinstance(error, ValueError) else 1
+
+
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

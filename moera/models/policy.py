@@ -8,11 +8,21 @@ import hashlib
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+)
+from transformers.utils import logging as transformers_logging
 
 from moera.errors import ConfigError
 from moera.models.folder import check_folder
 from moera.v1 import common_pb2
+
+# Bars of a log file's lines help nobody.
+transformers_logging.disable_progress_bar()
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -88,3 +98,20 @@ def model_identity(path: str) -> common_pb2.ModelIdentity:
         tokenizer_digest=files.hexdigest(),
         template_digest=hashlib.sha256(str(template).encode()).hexdigest(),
     )
+
+
+def stop_token_ids(path: str) -> frozenset[int]:
+    """Return the tokens that end a turn: those of generation_config.json, else the model's.
+
+    Raises:
+        ConfigError: the checkpoint names none, so that no turn would ever end.
+    """
+    folder = check_folder(path)
+    named: Any = None
+    if (folder / "generation_config.json").is_file():
+        named = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    if named is None:
+        named = getattr(load_config(path), "eos_token_id", None)
+    if named is None:
+        raise ConfigError(f"model.path: {path!r} names no eos_token_id in its configuration")
+    return frozenset([named] if isinstance(named, int) else named)

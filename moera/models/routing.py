@@ -60,8 +60,13 @@ class LoadCounter:
             router.register_forward_hook(self._make_hook(layer))
         self.reset()
 
+    def only(self, filled: torch.Tensor) -> None:
+        """Count only the tokens of the next passes that are true in this bool tensor."""
+        self._filled_T = filled.flatten()
+
     def reset(self) -> None:
         """Start counting anew."""
+        self._filled_T: torch.Tensor | None = None
         self._load_LE = torch.zeros(len(self._found), self._experts, dtype=torch.float64)
         self._entropy_sum = 0.0
         self._rows = 0
@@ -71,7 +76,10 @@ class LoadCounter:
             if not torch.is_grad_enabled():
                 return
             logits_TE = output[0].detach().flatten(0, -2).float()
-            chosen = output[2].detach().flatten()
+            chosen_TK = output[2].detach().flatten(0, -2)
+            if self._filled_T is not None:
+                logits_TE, chosen_TK = logits_TE[self._filled_T], chosen_TK[self._filled_T]
+            chosen = chosen_TK.flatten()
             self._load_LE[layer] += torch.bincount(chosen, minlength=self._experts)
             probs_TE = logits_TE.softmax(-1)
             entropy = -(probs_TE * probs_TE.clamp_min(1e-20).log()).sum(-1)

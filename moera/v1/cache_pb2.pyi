@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from moera.v1 import common_pb2 as _common_pb2
+from moera.v1 import envs_pb2 as _envs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -133,7 +134,7 @@ class SampleLease(_message.Message):
     def __init__(self, sample_id: _Optional[str] = ..., token: _Optional[int] = ..., group: _Optional[_Union[_common_pb2.Group, _Mapping]] = ..., index: _Optional[int] = ..., partial: _Optional[_Union[_common_pb2.Payload, _Mapping]] = ..., attempt: _Optional[int] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Partial(_message.Message):
-    __slots__ = ("trajectory", "episode_id", "endpoint", "next_step", "total_reward", "tools", "unfinished_turn_tokens", "actions")
+    __slots__ = ("trajectory", "episode_id", "endpoint", "next_step", "total_reward", "tools", "unfinished_turn_tokens", "actions", "conversation_start")
     TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +143,7 @@ class Partial(_message.Message):
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     UNFINISHED_TURN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_START_FIELD_NUMBER: _ClassVar[int]
     trajectory: _common_pb2.Trajectory
     episode_id: str
     endpoint: str
@@ -149,8 +151,9 @@ class Partial(_message.Message):
     total_reward: float
     tools: _containers.RepeatedCompositeFieldContainer[_common_pb2.ToolSpec]
     unfinished_turn_tokens: int
-    actions: _containers.RepeatedCompositeFieldContainer[_common_pb2.Message]
-    def __init__(self, trajectory: _Optional[_Union[_common_pb2.Trajectory, _Mapping]] = ..., episode_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., next_step: _Optional[int] = ..., total_reward: _Optional[float] = ..., tools: _Optional[_Iterable[_Union[_common_pb2.ToolSpec, _Mapping]]] = ..., unfinished_turn_tokens: _Optional[int] = ..., actions: _Optional[_Iterable[_Union[_common_pb2.Message, _Mapping]]] = ...) -> None: ...
+    actions: _containers.RepeatedCompositeFieldContainer[_envs_pb2.Action]
+    conversation_start: int
+    def __init__(self, trajectory: _Optional[_Union[_common_pb2.Trajectory, _Mapping]] = ..., episode_id: _Optional[str] = ..., endpoint: _Optional[str] = ..., next_step: _Optional[int] = ..., total_reward: _Optional[float] = ..., tools: _Optional[_Iterable[_Union[_common_pb2.ToolSpec, _Mapping]]] = ..., unfinished_turn_tokens: _Optional[int] = ..., actions: _Optional[_Iterable[_Union[_envs_pb2.Action, _Mapping]]] = ..., conversation_start: _Optional[int] = ...) -> None: ...
 
 class LeaseResponse(_message.Message):
     __slots__ = ("leases",)

@@ -61,6 +61,7 @@ class Calculator(Environment):
         self._digits = digits
         self._answer = 0
         self._calls = 0
+        self._turns = 0
 
     def tasks(self, split: str) -> Sequence[str]:
         """Return even numbers for training and odd ones for evaluation."""
@@ -76,7 +77,9 @@ class Calculator(Environment):
     def step(self, text: str, action: envs_pb2.Action) -> StepResult:
         """Answer tool calls, or score the final answer."""
         calls = action.message.tool_calls
-        if calls and not action.length_limited:
+        self._turns += 1
+        # The last turn must be the answer: a call in it is a wrong one.
+        if calls and not action.length_limited and self._turns < self.max_turns:
             self._calls += len(calls)
             return StepResult(
                 messages=[_tool_result(call) for call in calls],

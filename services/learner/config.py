@@ -85,6 +85,15 @@ class LearnerSection(Section):
     """Tokens in one forward and backward pass; bounds memory, never changes the result."""
     threads: Annotated[int, Field(ge=1)] = 1
     """CPU threads."""
+    experts: Literal["eager", "grouped_mm", "batched_mm"] = "grouped_mm"
+    """transformers' implementation of the experts' matrix products."""
+    max_bad_steps: Annotated[int, Field(ge=1)] = 3
+    """Steps in a row whose gradient is not finite (they are skipped) before the run is given up."""
+    patience_s: Annotated[float, Field(gt=0)] = 600.0
+    """How long to try again while the cache or an environment server is away."""
+    linger: bool = False
+    """Keep answering status after the last step instead of exiting: a cluster would start the
+    process again."""
     sampling: SamplingSection = SamplingSection()
     """[learner.sampling]"""
     optimizer: OptimizerSection = OptimizerSection()

@@ -49,6 +49,8 @@ class RolloutSection(Section):
     """Policy turns after which an episode is cut."""
     weights_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often to look for new weights when no hint comes."""
+    max_version_lag: Annotated[int, Field(ge=0)] = 2
+    """Steps that the served version may lag behind the newest; past it no samples are taken."""
     probe_tolerance: Annotated[float, Field(gt=0)] = 0.02
     """Largest median absolute difference between probe logprobs and the manifest's, in nats."""
 
