@@ -16,6 +16,7 @@ _EXAMPLES = """\
 examples:
   moera train examples/quickstart.toml --learner.num_steps 10
   moera train --resume quickstart-20260101-120000
+  moera report quickstart-20260101-120000
   moera env serve my_package.my_env:MyEnv --listen 127.0.0.1:7200
   moera generate --server 127.0.0.1:7104 "Spell this word backward: moera"
 """
@@ -55,10 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--dry-run", action="store_true", help="check the configuration only")
     train.set_defaults(takes_flags=True)
 
-    env = commands.add_parser("env", help="serve an environment")
-    actions = env.add_subparsers(required=True, metavar="ACTION")
-    serve = actions.add_parser("serve", help="serve package.module:Class", add_help=False)
-    serve.set_defaults(run=_env_serve, takes_flags=True)
+    _env_commands(commands)
 
     generate = _command(commands, "generate", _generate, "sample from a rollout server")
     generate.add_argument("prompt")
@@ -70,7 +68,32 @@ def _parser() -> argparse.ArgumentParser:
 
     status = _command(commands, "status", _status, "show the services of a run")
     status.add_argument("target", metavar="RUN", help="a run's id or folder, or a run file")
+
+    for name, run, what in (
+        ("report", _report, "write a page with the curves of a run"),
+        ("trace", _trace, "write a page with one step as a waterfall"),
+        ("samples", _samples, "print conversations of a run"),
+    ):
+        command = _command(commands, name, run, what)
+        command.add_argument("target", metavar="RUN", help="a run's id or folder")
+        if name != "samples":
+            command.add_argument("--out", type=Path, help=f"default: {name}.html in the run")
+        if name != "report":
+            command.add_argument("--step", type=int, help="step to show; default: the last one")
+        if name == "samples":
+            command.add_argument("-n", type=int, default=4, help="conversations to print")
     return parser
+
+
+def _env_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    env = commands.add_parser("env", help="serve or check environments")
+    actions = env.add_subparsers(required=True, metavar="ACTION")
+    for name, run, what in (
+        ("serve", _env_serve, "serve package.module:Class over gRPC"),
+        ("check", _env_check, "try the contract on a running server"),
+    ):
+        action = actions.add_parser(name, help=what, add_help=False)
+        action.set_defaults(run=run, takes_flags=True)
 
 
 def _command(
@@ -111,7 +134,7 @@ def _train(arguments: argparse.Namespace, flags: list[str]) -> int | None:
     except KeyboardInterrupt:
         console.print(f"stopped; go on with: moera train --resume {run.run.id}", soft_wrap=True)
         return 130
-    train.print_summary(run.run.path, console)
+    train.write_pages(run.run.path, console)
     return 0
 
 
@@ -119,6 +142,12 @@ def _env_serve(_arguments: argparse.Namespace, rest: list[str]) -> int:
     from moera.env.server import serve_command
 
     return serve_command(rest)
+
+
+def _env_check(_arguments: argparse.Namespace, rest: list[str]) -> int:
+    from moera.env.compliance import check_command
+
+    return check_command(rest)
 
 
 def _generate(arguments: argparse.Namespace, _rest: list[str]) -> None:
@@ -131,6 +160,36 @@ def _status(arguments: argparse.Namespace, _rest: list[str]) -> None:
     from moera.local.operate import status
 
     asyncio.run(status(arguments.target))
+
+
+def _report(arguments: argparse.Namespace, _rest: list[str]) -> None:
+    from moera.local.operate import run_folder
+    from moera.report.curves import write_report
+
+    run = run_folder(arguments.target)
+    out = arguments.out or run / "report.html"
+    write_report(run, out)
+    print(out)
+
+
+def _trace(arguments: argparse.Namespace, _rest: list[str]) -> None:
+    from moera.local.operate import run_folder
+    from moera.report.waterfall import write_trace
+
+    run = run_folder(arguments.target)
+    out = arguments.out or run / "trace.html"
+    write_trace(run, out, arguments.step)
+    print(out)
+
+
+def _samples(arguments: argparse.Namespace, _rest: list[str]) -> None:
+    from rich.console import Console
+
+    from moera.local.operate import run_folder
+    from moera.report.samples import print_samples
+
+    run = run_folder(arguments.target)
+    print_samples(run, Console(), step=arguments.step, count=arguments.n)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Readings of a running system: every service's status, at most one second old."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -99,9 +97,3 @@ async def _ask(method: Callable[..., Any], request: Any) -> Any:
         return await rpc.call(method, request, deadline_s=_DEADLINE_S)
     except MoeraError:
         return None
-
-
-def append(file: Path, reading: Reading) -> None:
-    """Append a reading to monitor.jsonl."""
-    with file.open("a") as stream:
-        stream.write(json.dumps(reading.line()) + "\n")

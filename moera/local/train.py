@@ -18,10 +18,10 @@ from typing import Any
 
 from rich.console import Console
 
-from moera import config
-from moera.errors import ConfigError
+from moera import config, jsonl
+from moera.errors import ConfigError, MoeraError
 from moera.local import redis
-from moera.local.monitor import Monitor, Reading, append
+from moera.local.monitor import Monitor, Reading
 from moera.local.ports import free_ports
 from moera.local.progress import Progress
 from moera.local.supervisor import Command, Supervisor
@@ -173,7 +173,7 @@ async def _watch(
         with Progress(console, run.run.id) as progress:
             while not any(end.done() for end in ends):
                 reading = await monitor.read()
-                append(run.run.path / "monitor.jsonl", reading)
+                jsonl.append(run.run.path / "monitor.jsonl", reading.line())
                 progress.show(reading, supervisor.children)
                 await asyncio.wait(ends, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -203,7 +203,18 @@ def _finished(reading: Reading) -> bool:
     return bool(reading.learner and reading.learner.phase == learner_pb2.LEARNER_PHASE_FINISHED)
 
 
-def print_summary(run_path: Path, console: Console) -> None:
-    """Print what the run achieved."""
+def write_pages(run_path: Path, console: Console) -> None:
+    """Print what the run achieved, and write report.html and trace.html."""
+    from moera.report.curves import write_report
+    from moera.report.waterfall import write_trace
+
     for line in summary_lines(run_path):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
+    for name, write in (("report", write_report), ("trace", write_trace)):
+        page = run_path / f"{name}.html"
+        try:
+            write(run_path, page)
+        except MoeraError as error:  # such as a run that sends its traces to a collector
+            console.print(f"no {name}: {error}", highlight=False, soft_wrap=True)
+        else:
+            console.print(f"{name}: {page}", highlight=False, soft_wrap=True)

@@ -1,44 +1,65 @@
 """What a run achieved, in a few lines."""
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from moera import jsonl
 
 
-def _lines(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
+@dataclass(frozen=True)
+class Row:
+    """Held-out success of one environment, or of all, before and after training."""
+
+    name: str
+    before: float
+    after: float
+    num_tasks: int
+    first_step: int
+    last_step: int
+
+    @property
+    def points(self) -> float:
+        """Rise in percentage points."""
+        return 100 * (self.after - self.before)
+
+
+def summary_rows(run: Path) -> list[Row]:
+    """Return the first and the last headline evaluation, row by row; none if there are not two."""
+    lines = [line for line in jsonl.read(run / "evals.jsonl") if line["headline"]]
+    ids = list(dict.fromkeys(line["eval_id"] for line in lines))
+    if len(ids) < 2:
         return []
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
-
-
-def headline(run: Path) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the first and the last headline evaluation over all environments, if there are two."""
-    evals = [
-        line for line in _lines(run / "evals.jsonl") if line["headline"] and line["env_id"] == "all"
+    first, last = (
+        {line["env_id"]: line for line in lines if line["eval_id"] == eval_id}
+        for eval_id in (ids[0], ids[-1])
+    )
+    names = ["all", *sorted(first.keys() - {"all"})]
+    return [
+        Row(
+            name,
+            first[name]["success_rate"],
+            last[name]["success_rate"],
+            last[name]["num_tasks"],
+            first[name]["step"],
+            last[name]["step"],
+        )
+        for name in names
+        if name in last
     ]
-    return (evals[0], evals[-1]) if len(evals) > 1 else None
 
 
 def summary_lines(run: Path) -> list[str]:
     """Return held-out success before and after training, for all and for each environment."""
-    found = headline(run)
-    if found is None:
+    rows = summary_rows(run)
+    if not rows:
         return ["no two headline evaluations: nothing to compare"]
-    first, last = found
-    lines = _lines(run / "evals.jsonl")
-    names = sorted({line["env_id"] for line in lines} - {"all"})
-    shown = []
-    for name in ["all", *names]:
-        before, after = (
-            next(
-                line for line in lines if line["eval_id"] == e["eval_id"] and line["env_id"] == name
-            )
-            for e in (first, last)
-        )
-        rise = 100 * (after["success_rate"] - before["success_rate"])
-        shown.append(
-            f"held-out success {name:24s} {before['success_rate']:6.1%} -> "
-            f"{after['success_rate']:6.1%}  ({rise:+.1f} points, "
-            f"{after['num_tasks']} tasks, steps {before['step']} -> {after['step']})"
-        )
-    return shown
+    head = rows[0]
+    width = max(len(row.name) for row in rows)
+    return [
+        f"held-out success, greedy, steps {head.first_step} and {head.last_step}",
+        *(
+            f"  {row.name:{width}s}  {row.before:6.1%} -> {row.after:6.1%}  "
+            f"({row.points:+.1f} points, {row.num_tasks} tasks)"
+            for row in rows
+        ),
+    ]

@@ -5,7 +5,6 @@
 After a restore, lines of steps past the restored one are dropped: those steps happen again.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from moera import wire
+from moera import jsonl, wire
 from moera.v1 import common_pb2
 
 _SAMPLES_PER_STEP = 4
@@ -41,9 +40,9 @@ class Journal:
         for name in ("metrics", "evals", "samples"):
             _drop_after(folder / f"{name}.jsonl", restored_step)
         self.steps: dict[int, dict[str, float]] = {
-            line["step"]: line["values"] for line in read_lines(folder / "metrics.jsonl")
+            line["step"]: line["values"] for line in jsonl.read(folder / "metrics.jsonl")
         }
-        self._evaluated = {line["step"] for line in read_lines(folder / "evals.jsonl")}
+        self._evaluated = {line["step"] for line in jsonl.read(folder / "evals.jsonl")}
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=restored_step + 1)
 
     def step(
@@ -114,25 +113,13 @@ class Journal:
         }
 
     def _append(self, name: str, *lines: Mapping[str, Any]) -> None:
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        with (self._folder / f"{name}.jsonl").open("a") as stream:
-            stream.write(text)
+        jsonl.append(self._folder / f"{name}.jsonl", *lines)
 
     def close(self) -> None:
         """Flush and close."""
         self._board.close()
 
 
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """Return a file's lines; one that a killed writer left unfinished is skipped."""
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
-
-
 def _drop_after(file: Path, step: int) -> None:
     if file.exists():
-        kept = [line for line in read_lines(file) if line["step"] <= step]
-        partial = file.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        partial.replace(file)
+        jsonl.replace(file, [line for line in jsonl.read(file) if line["step"] <= step])

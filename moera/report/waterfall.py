@@ -1,0 +1,143 @@
+"""`moera trace RUN`: one optimizer step as a waterfall, from its samples to its weights."""
+
+import html
+from collections import defaultdict
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from moera import telemetry
+from moera.report.traces import Span, StepView, step_view
+
+_COLOURS = {
+    "rollout": "#2563eb",
+    "envs": "#059669",
+    "cache": "#d97706",
+    "learner": "#9333ea",
+}
+_OTHER = "#64748b"
+_MAX_SAMPLES = 6
+_ROW_PX = 19
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1240px; padding: 24px;
+  color: #0f172a; background: #f8fafc; }
+h1 { font-size: 22px; margin: 0 0 4px; } p { color: #475569; margin: 0 0 12px; }
+.card { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 8px; }
+"""
+
+
+def write_trace(run: Path, out: Path, step: int | None = None) -> None:
+    """Write the page; it needs nothing else to be looked at.
+
+    Raises:
+        NotFoundError: the step was not traced.
+    """
+    view = step_view(run, step)
+    number = view.step.attributes.get(telemetry.STEP_NUMBER)
+    shown = _representative(view)
+    title = f"{run.name}: step {number}"
+    text = (
+        f"Trained {len(view.step.links)} samples, of which {len(view.samples)} have traces here; "
+        f"the {len(shown)} shown are spread from the first to the last to finish. Below them the "
+        "learner's step, and the weight updates of rollout servers that followed. Hover for "
+        "details, drag to zoom."
+    )
+    figure = _figure(view, shown).to_html(
+        full_html=False, include_plotlyjs=True, config={"displaylogo": False}
+    )
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f'<h1>{html.escape(title)}</h1><p>{text}</p><div class="card">{figure}</div></body></html>'
+    )
+    partial = out.with_suffix(".partial")
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(out)
+
+
+def _representative(view: StepView) -> list[list[Span]]:
+    """Return some samples, from the first to the last to finish."""
+    ordered = sorted(view.samples.values(), key=lambda spans: max(span.end_s for span in spans))
+    if len(ordered) <= _MAX_SAMPLES:
+        return ordered
+    places = (round(i * (len(ordered) - 1) / (_MAX_SAMPLES - 1)) for i in range(_MAX_SAMPLES))
+    return [ordered[place] for place in places]
+
+
+def _figure(view: StepView, shown: list[list[Span]]) -> go.Figure:
+    rows: list[tuple[Span, int]] = []
+    for spans in [*shown, view.own, view.updates]:
+        rows += _nested(spans)
+    start = min(span.start_s for span, _ in rows)
+    figure = go.Figure()
+    seen: set[str] = set()
+    for place, (span, _) in enumerate(rows):
+        milliseconds = (span.end_s - span.start_s) * 1e3
+        details = "<br>".join(
+            f"{html.escape(key)} = {html.escape(str(value))[:80]}"
+            for key, value in span.attributes.items()
+            if not key.startswith(("net.", "rpc.system", "rpc.user"))
+        )
+        figure.add_bar(
+            x=[span.end_s - span.start_s],
+            base=[span.start_s - start],
+            y=[place],
+            orientation="h",
+            name=span.service,
+            legendgroup=span.service,
+            showlegend=span.service not in seen,
+            marker={"color": _COLOURS.get(span.service, _OTHER), "line": {"width": 0}},
+            hovertemplate=(
+                f"<b>{html.escape(span.name)}</b> ({span.service})<br>{milliseconds:.1f} ms<br>"
+                f"trace {span.trace_id}<br>{details}<extra></extra>"
+            ),
+        )
+        seen.add(span.service)
+    figure.update_layout(
+        template="plotly_white",
+        barmode="overlay",
+        bargap=0.25,
+        height=120 + _ROW_PX * len(rows),
+        margin={"l": 16, "r": 16, "t": 48, "b": 48},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+    )
+    labels = ["\u2003" * depth + _label(span) for span, depth in rows]
+    figure.update_yaxes(
+        autorange="reversed",
+        tickmode="array",
+        tickvals=list(range(len(rows))),
+        ticktext=labels,
+        tickfont={"size": 11},
+        ticklabelposition="outside left",
+        automargin=True,
+    )
+    figure.update_xaxes(title="seconds since the first span", side="bottom", zeroline=False)
+    return figure
+
+
+def _label(span: Span) -> str:
+    name = span.name.rpartition("/")[2] if span.name.startswith("/") else span.name
+    name = name.removeprefix("moera.").removeprefix("sample.").removeprefix("step.")
+    if span.name == telemetry.SAMPLE:
+        name = f"<b>sample {span.attributes.get(telemetry.SAMPLE_ID, '').rpartition('-')[2]}</b>"
+    elif span.name in (telemetry.STEP, telemetry.WEIGHT_UPDATE):
+        name = f"<b>{name.replace('_', ' ')}</b>"
+    return name.replace("_", " ")
+
+
+def _nested(spans: list[Span]) -> list[tuple[Span, int]]:
+    """Return spans with their depth, children after their parents, siblings by start."""
+    ids = {span.span_id for span in spans}
+    children: dict[str, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start_s):
+        # A span whose parent was lost with its process stands at the top.
+        children[span.parent_id if span.parent_id in ids else ""].append(span)
+    ordered: list[tuple[Span, int]] = []
+
+    def walk(parent: str, depth: int) -> None:
+        for span in children[parent]:
+            ordered.append((span, depth))
+            walk(span.span_id, depth + 1)
+
+    walk("", 0)
+    return ordered
