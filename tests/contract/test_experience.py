@@ -48,12 +48,15 @@ async def test_every_mutation_may_be_repeated(cache: Cache) -> None:
     assert (stats.counts.enqueued, stats.counts.trained, stats.duplicate_commits) == (4, 4, 2)
 
 
-async def test_groups_past_the_staleness_budget_are_refused_until_a_batch_is_taken(cache) -> None:
+async def test_groups_past_the_staleness_budget_are_refused_until_weights_follow(cache) -> None:
     answer = await cache.enqueue(*(train_group(name) for name in "abcde"))
     assert (answer.accepted_group_ids, answer.free_groups) == (["a", "b", "c", "d"], 0)
     for lease in await cache.lease():
         await cache.commit(lease)
-    await cache.take(1)
+    assert (await cache.take(1)).assigned
+    # What is sampled while step 1 trains comes from weights 0, and would be trained by step 3.
+    assert (await cache.enqueue(train_group("e"))).accepted_group_ids == []
+    await cache.publish(1)
     answer = await cache.enqueue(train_group("e"), train_group("f"), train_group("g"))
     assert answer.accepted_group_ids == ["e", "f"]
 
@@ -129,7 +132,9 @@ async def test_stale_samples_are_evicted_when_they_would_be_assigned(cache: Cach
     await cache.play(train_group("a"), train_group("b"))
     assert (await cache.take(1)).assigned
     await cache.play(train_group("c"), train_group("d"))
+    await cache.publish(1)
     await cache.take(2)
+    await cache.publish(2)
     # Step 3 trains on weights of step 2: those of step 0 are two steps behind, one is allowed.
     await cache.play(train_group("old"), train_group("new-1"), version=Version(1, 0))
     assert not (await cache.take(3)).assigned
@@ -170,6 +175,7 @@ async def test_staleness_of_a_dead_lineage_counts_from_the_restored_step(cache: 
         await cache.commit(lease, version=Version(1, 7))
     batch = await cache.take(2)
     assert {sample.staleness for group in batch.groups for sample in group.samples} == {0}
+    await cache.publish(2)
     await cache.play(train_group("e"), train_group("f"), version=Version(1, 9))
     batch = await cache.take(3)
     assert {sample.staleness for group in batch.groups for sample in group.samples} == {1}

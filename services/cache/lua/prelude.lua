@@ -88,9 +88,25 @@ local function members(gid, state)
   return found
 end
 
--- Groups that may be neither assigned nor terminal.
+-- Epoch and step of a version "epoch.step".
+local function parts(version)
+  local epoch, step = string.match(version, '^(%d+)%.(%d+)$')
+  return tonumber(epoch), tonumber(step)
+end
+
+-- Groups that may be neither assigned nor terminal: as many as can be trained within the staleness
+-- bound. A batch that was assigned but whose weights are not published yet takes the place of one:
+-- what is sampled meanwhile comes from the weights before it.
 local function capacity()
-  return (number('lineage', 'max_staleness') + 1) * number('lineage', 'groups_per_step')
+  local published = number('lineage', 'restored')
+  local latest = redis.call('GET', key('latest'))
+  if latest then
+    local epoch, step = parts(latest)
+    if epoch == number('lineage', 'epoch') then published = step end
+  end
+  local in_training = math.max(0, number('lineage', 'assigned_step') - published)
+  return math.max(0, number('lineage', 'max_staleness') + 1 - in_training)
+    * number('lineage', 'groups_per_step')
 end
 
 -- Called when one more member of a group is committed or failed for good.

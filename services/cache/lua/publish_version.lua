@@ -4,11 +4,6 @@ if stale then return stale end
 local manifest = key('manifest:', ARGV[3])
 local digests = key('digests')
 
-local function parts(version)
-  local epoch, step = string.match(version, '^(%d+)%.(%d+)$')
-  return tonumber(epoch), tonumber(step)
-end
-
 if redis.call('EXISTS', manifest) == 1 then
   if redis.call('HGET', digests, ARGV[3]) ~= ARGV[5] then
     return refuse('ALREADY_EXISTS', 'version ' .. ARGV[3] .. ' exists with other weights')
