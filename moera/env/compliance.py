@@ -78,7 +78,9 @@ class Checker:
     async def _close(self, episode_id: str) -> None:
         await self._call("CloseEpisode", envs_pb2.CloseEpisodeRequest(episode_id=episode_id))
 
-    async def _refused(self, call: Awaitable[object], kinds: tuple[type[MoeraError], ...], what: str) -> None:
+    async def _refused(
+        self, call: Awaitable[object], kinds: tuple[type[MoeraError], ...], what: str
+    ) -> None:
         try:
             await call
         except kinds:

@@ -22,7 +22,8 @@ p.note { color: #64748b; margin: 0 0 16px; }
 table { border-collapse: collapse; background: #fff; }
 td, th { border: 1px solid #e2e8f0; padding: 6px 12px; text-align: right; }
 td:first-child, th:first-child { text-align: left; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 16px; }
+.grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
+@media (max-width: 800px) { .grid { grid-template-columns: minmax(0, 1fr); } }
 .card { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 8px;
   min-width: 0; }
 .sample { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 12px 16px;
@@ -44,10 +45,11 @@ def write_report(run: Path, out: Path) -> None:
     monitor = jsonl.read(run / "monitor.jsonl")
     sections = [
         ("Learning", [_success(evals), _reward(metrics), _lengths(metrics), _entropy(metrics)]),
-        ("Optimization", [_kl(metrics), _gradient(metrics), _clipping(metrics)]),
+        ("Optimization", [_kl(metrics), _gradient(metrics), _clipping(metrics), _rate(metrics)]),
         ("Experts", [_balance(metrics), _load(metrics)]),
-        ("Asynchrony", [_staleness(metrics), _buffer(monitor), _losses(monitor)]),
+        ("Asynchrony", [_staleness(metrics), _buffer(monitor)]),
         ("Speed", [_throughput(metrics, monitor), _phases(metrics)]),
+        ("Samples", [_losses(monitor), _flat(metrics)]),
     ]
     body = [f"<h1>{html.escape(run.name)}</h1>", _headline(run, metrics)]
     for title, figures in sections:
@@ -99,7 +101,13 @@ def _conversations(samples: Lines) -> str:
 
 
 def _as_div(figure: go.Figure) -> str:
-    return figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
+    return figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        default_width="100%",
+        default_height=_HEIGHT,
+        config={"displayModeBar": False, "responsive": True},
+    )
 
 
 def _figure(title: str, x: str = "step", y: str = "") -> go.Figure:
@@ -109,8 +117,8 @@ def _figure(title: str, x: str = "step", y: str = "") -> go.Figure:
         template="plotly_white",
         colorway=_COLOURS,
         height=_HEIGHT,
-        margin={"l": 56, "r": 16, "t": 40, "b": 84},
-        legend={"orientation": "h", "y": -0.28, "x": 0, "font": {"size": 11}},
+        margin={"l": 64, "r": 16, "t": 40, "b": 76},
+        legend={"orientation": "h", "y": -0.25, "x": 0, "font": {"size": 11}},
         hovermode="x unified",
         showlegend=True,
     )
@@ -179,6 +187,19 @@ def _gradient(metrics: Lines) -> go.Figure:
 def _clipping(metrics: Lines) -> go.Figure:
     names = {"clip_fraction": "tokens whose gradient the clip took"}
     return _lines(_figure("clipping"), metrics, names).update_yaxes(tickformat=".1%")
+
+
+def _rate(metrics: Lines) -> go.Figure:
+    return _lines(_figure("learning rate"), metrics, {"lr": "rate"}).update_yaxes(
+        rangemode="tozero"
+    )
+
+
+def _flat(metrics: Lines) -> go.Figure:
+    names = {"zero_variance_groups": "groups whose rewards are all the same"}
+    return _lines(_figure("groups without a signal"), metrics, names).update_yaxes(
+        rangemode="tozero"
+    )
 
 
 def _balance(metrics: Lines) -> go.Figure:
@@ -260,4 +281,4 @@ def _phases(metrics: Lines) -> go.Figure:
                 y=[line["values"].get(name, 0.0) for line in metrics],
                 name=name.removeprefix("time_").replace("_", ", "),
             )
-    return figure.update_layout(barmode="stack", bargap=0.15)
+    return figure.update_layout(barmode="stack", bargap=0.15, hovermode="closest")

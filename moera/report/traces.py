@@ -18,6 +18,8 @@ class Span:
     trace_id: str
     span_id: str
     parent_id: str
+    kind: int
+    """OTLP span kind: 2 is a server's side of a call, 3 its client's."""
     start_s: float
     end_s: float
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -48,6 +50,7 @@ def _spans(line: dict[str, Any]) -> Iterator[Span]:
                     span["traceId"],
                     span["spanId"],
                     span.get("parentSpanId", ""),
+                    int(span.get("kind", 0)),
                     int(span["startTimeUnixNano"]) / 1e9,
                     int(span["endTimeUnixNano"]) / 1e9,
                     _attributes(span.get("attributes", ())),

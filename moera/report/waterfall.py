@@ -2,6 +2,7 @@
 
 import html
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -16,8 +17,10 @@ _COLOURS = {
     "learner": "#9333ea",
 }
 _OTHER = "#64748b"
-_MAX_SAMPLES = 6
-_ROW_PX = 19
+_MAX_SAMPLES = 4
+_ROW_PX = 18
+_LABELS_PX = 250
+_CLIENT = 3
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1240px; padding: 24px;
   color: #0f172a; background: #f8fafc; }
@@ -43,7 +46,10 @@ def write_trace(run: Path, out: Path, step: int | None = None) -> None:
         "details, drag to zoom."
     )
     figure = _figure(view, shown).to_html(
-        full_html=False, include_plotlyjs=True, config={"displaylogo": False}
+        full_html=False,
+        include_plotlyjs=True,
+        default_width="100%",
+        config={"displaylogo": False, "responsive": True},
     )
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -98,19 +104,22 @@ def _figure(view: StepView, shown: list[list[Span]]) -> go.Figure:
         barmode="overlay",
         bargap=0.25,
         height=120 + _ROW_PX * len(rows),
-        margin={"l": 16, "r": 16, "t": 48, "b": 48},
+        margin={"l": _LABELS_PX + 10, "r": 16, "t": 48, "b": 48},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
     )
-    labels = ["\u2003" * depth + _label(span) for span, depth in rows]
-    figure.update_yaxes(
-        autorange="reversed",
-        tickmode="array",
-        tickvals=list(range(len(rows))),
-        ticktext=labels,
-        tickfont={"size": 11},
-        ticklabelposition="outside left",
-        automargin=True,
-    )
+    # Labels are annotations: those of an axis are set flush right, which hides the nesting.
+    for place, (span, depth) in enumerate(rows):
+        figure.add_annotation(
+            x=0,
+            xref="paper",
+            xshift=14 * depth - _LABELS_PX,
+            xanchor="left",
+            y=place,
+            text=_label(span),
+            font={"size": 11},
+            showarrow=False,
+        )
+    figure.update_yaxes(range=[len(rows) - 0.3, -0.7], showticklabels=False, showgrid=False)
     figure.update_xaxes(title="seconds since the first span", side="bottom", zeroline=False)
     return figure
 
@@ -120,13 +129,33 @@ def _label(span: Span) -> str:
     name = name.removeprefix("moera.").removeprefix("sample.").removeprefix("step.")
     if span.name == telemetry.SAMPLE:
         name = f"<b>sample {span.attributes.get(telemetry.SAMPLE_ID, '').rpartition('-')[2]}</b>"
-    elif span.name in (telemetry.STEP, telemetry.WEIGHT_UPDATE):
-        name = f"<b>{name.replace('_', ' ')}</b>"
+    elif span.name == telemetry.STEP:
+        name = f"<b>step {span.attributes.get(telemetry.STEP_NUMBER, '')}</b>"
+    elif span.name == telemetry.WEIGHT_UPDATE:
+        name = f"<b>weight update to {span.attributes.get(telemetry.VERSION, '')}</b>"
+    elif span.name.startswith("/"):
+        name = f"{span.service}: {name}"
     return name.replace("_", " ")
+
+
+def _without_clients(spans: list[Span]) -> list[Span]:
+    """Leave out the client's side of calls whose server's side is there: one bar for each call."""
+    served = {span.parent_id for span in spans if span.kind != _CLIENT}
+    hidden = {
+        span.span_id: span.parent_id
+        for span in spans
+        if span.kind == _CLIENT and span.span_id in served
+    }
+    return [
+        replace(span, parent_id=hidden.get(span.parent_id, span.parent_id))
+        for span in spans
+        if span.span_id not in hidden
+    ]
 
 
 def _nested(spans: list[Span]) -> list[tuple[Span, int]]:
     """Return spans with their depth, children after their parents, siblings by start."""
+    spans = _without_clients(spans)
     ids = {span.span_id for span in spans}
     children: dict[str, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.start_s):
