@@ -250,9 +250,10 @@ class ExperienceStore:
 
     async def stats(self) -> cache_pb2.GetStatsResponse:
         """Return the accounting identity, read atomically."""
-        counts, totals, failures, lineage, ready, partials, capacity, latest = await self._run(
+        counts, totals, failures, lineage, *more = await self._run(
             "stats", self._section.max_attempts
         )
+        ready, partials, capacity, outstanding, latest = more
         with redis_errors():
             memory = await self._redis.info("memory")
         number, total, by_kind = _numbers(counts), _numbers(totals), _numbers(failures)
@@ -261,8 +262,8 @@ class ExperienceStore:
             counts=cache_pb2.SampleCounts(**number),
             partials=partials,
             ready_groups=ready,
-            outstanding_groups=total.get("outstanding", 0),
-            free_groups=max(0, capacity - total.get("outstanding", 0)),
+            outstanding_groups=outstanding,
+            free_groups=max(0, capacity - outstanding),
             committed_step=int(living.get("committed_step", 0)),
             assigned_step=int(living.get("assigned_step", 0)),
             epoch=int(living.get("epoch", 0)),

@@ -8,12 +8,13 @@ slot of a cluster and one script may touch all of its keys.
                                         max_staleness on_stale committed_step assigned_step
     restores                   hash     epoch -> step that lineage was restored from
     counts                     hash     the accounting identity, in training samples
-    totals                     hash     groups outstanding duplicates expired eval_open ...
+    totals                     hash     groups sequence duplicates expired eval_open
     failures                   hash     failure kind name -> samples
     group:<group_id>           hash     seq n purpose eval pinned proto open committed
     sample:<group_id>/<i>      hash     state token server leases fails summary epoch step staleness
     pending                    zset     sample ids; with a partial first, then by group sequence
     pending:<epoch>.<step>     zset     the same, for groups pinned to a weight version
+    outstanding                zset     training groups neither assigned nor terminal -> sequence
     leases                     zset     sample id -> expiry in ms of Redis time
     ready                      zset     group id -> sequence
     assigned:<step>            list     group ids of a batch

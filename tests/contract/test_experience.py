@@ -5,7 +5,7 @@ import pytest
 from moera import errors, rpc
 from moera.v1 import cache_pb2, common_pb2
 from moera.wire import Version, pack, unpack
-from tests.contract.conftest import Cache, ask, ref, train_group
+from tests.contract.conftest import BASE, Cache, ask, ref, train_group
 
 
 async def test_samples_go_from_enqueued_to_trained_and_always_balance(cache: Cache) -> None:
@@ -59,6 +59,19 @@ async def test_groups_past_the_staleness_budget_are_refused_until_weights_follow
     await cache.publish(1)
     answer = await cache.enqueue(train_group("e"), train_group("f"), train_group("g"))
     assert answer.accepted_group_ids == ["e", "f"]
+
+
+async def test_a_server_with_old_weights_gets_only_what_can_still_be_trained_in_time(cache) -> None:
+    await cache.play(train_group("a"), train_group("b"))
+    await cache.take(1)
+    await cache.publish(1)
+    await cache.enqueue(*(train_group(name) for name in "cdef"))
+    # c and d are trained by step 2, from weights 0 one step behind; e and f by step 3.
+    old = await cache.lease(version=BASE)
+    assert [lease.sample_id for lease in old] == ["c/0", "c/1", "d/0", "d/1"]
+    assert await cache.lease(version=BASE) == []
+    new = await cache.lease(version=Version(1, 1))
+    assert {lease.group.group_id for lease in new} == {"e", "f"}
 
 
 async def test_a_lost_lease_goes_to_another_server_and_fences_the_zombie(cache: Cache) -> None:

@@ -1,8 +1,8 @@
 -- ARGV: epoch, token, then for each group: id, n, purpose, eval_id, pinned, proto
 local stale = stale_fence(ARGV[1], ARGV[2])
 if stale then return stale end
-local most = capacity()
-local outstanding = number('totals', 'outstanding')
+local most = capacity('')
+local outstanding = redis.call('ZCARD', key('outstanding'))
 local accepted, full = {}, false
 for a = 3, #ARGV, 6 do
   local gid, n, purpose, eval_id, pinned = ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2],
@@ -23,7 +23,8 @@ for a = 3, #ARGV, 6 do
         push_pending(sample, {seq, purpose, pinned})
       end
       if train then
-        outstanding = redis.call('HINCRBY', key('totals'), 'outstanding', 1)
+        redis.call('ZADD', key('outstanding'), seq, gid)
+        outstanding = outstanding + 1
         redis.call('HINCRBY', key('totals'), 'groups', 1)
         redis.call('HINCRBY', key('counts'), 'enqueued', n)
         redis.call('HINCRBY', key('counts'), 'pending', n)

@@ -4,10 +4,20 @@ local expires = now + tonumber(ARGV[4])
 expire_leases(now, tonumber(ARGV[6]))
 local request = key('request:', ARGV[1])
 local granted = redis.call('LRANGE', request, 0, -1)
+
+-- A sample from weights that are too old would be evicted when its turn comes. One with a partial
+-- was begun with even older ones, and goes on wherever it can.
+local most = capacity(ARGV[5])
+local function too_early(sample)
+  local rank = redis.call('ZRANK', key('outstanding'), group_of(sample))
+  return rank and rank >= most and redis.call('EXISTS', key('partial:', sample)) == 0
+end
+
 local function grant(queue, want)
-  local popped = redis.call('ZPOPMIN', queue, want)
-  for p = 1, #popped, 2 do
-    local sample = popped[p]
+  for _ = 1, want do
+    local sample = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not sample or too_early(sample) then return end
+    redis.call('ZREM', queue, sample)
     local hash = key('sample:', sample)
     granted[#granted + 1] = sample
     granted[#granted + 1] = tostring(redis.call('HINCRBY', hash, 'token', 1))

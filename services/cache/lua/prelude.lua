@@ -94,18 +94,18 @@ local function parts(version)
   return tonumber(epoch), tonumber(step)
 end
 
--- Groups that may be neither assigned nor terminal: as many as can be trained within the staleness
--- bound. A batch that was assigned but whose weights are not published yet takes the place of one:
--- what is sampled meanwhile comes from the weights before it.
-local function capacity()
-  local published = number('lineage', 'restored')
-  local latest = redis.call('GET', key('latest'))
-  if latest then
-    local epoch, step = parts(latest)
-    if epoch == number('lineage', 'epoch') then published = step end
+-- Outstanding groups (neither assigned nor terminal), counted from the oldest, that a weight version
+-- ("" for the latest) can sample now and that will be trained within the staleness bound. A batch
+-- that was assigned but is not in those weights yet takes the place of one.
+local function capacity(version)
+  local step = number('lineage', 'restored')
+  if version == '' then version = redis.call('GET', key('latest')) or '' end
+  if version ~= '' then
+    local epoch, at = parts(version)
+    if epoch == number('lineage', 'epoch') then step = at else step = math.min(step, at) end
   end
-  local in_training = math.max(0, number('lineage', 'assigned_step') - published)
-  return math.max(0, number('lineage', 'max_staleness') + 1 - in_training)
+  local missing = math.max(0, number('lineage', 'assigned_step') - step)
+  return math.max(0, number('lineage', 'max_staleness') + 1 - missing)
     * number('lineage', 'groups_per_step')
 end
 
@@ -125,7 +125,7 @@ local function member_done(gid)
   if target == 'ready' then
     redis.call('ZADD', key('ready'), facts[1], gid)
   else
-    redis.call('HINCRBY', key('totals'), 'outstanding', -1)
+    redis.call('ZREM', key('outstanding'), gid)
     bury_group(gid)
   end
 end

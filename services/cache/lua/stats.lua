@@ -7,6 +7,7 @@ return {
   redis.call('HGETALL', key('lineage')),
   redis.call('ZCARD', key('ready')),
   redis.call('ZCOUNT', key('pending'), '-inf', PARTIAL_FIRST - 1),
-  capacity(),
+  capacity(''),
+  redis.call('ZCARD', key('outstanding')),
   redis.call('GET', key('latest')) or '',
 }

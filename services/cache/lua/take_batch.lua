@@ -33,7 +33,7 @@ local function still_trainable(gid)
   if #left >= 2 then return true end
   for _, sample in ipairs(left) do move(sample, '1', 'ready', 'dropped') end
   redis.call('ZREM', key('ready'), gid)
-  redis.call('HINCRBY', key('totals'), 'outstanding', -1)
+  redis.call('ZREM', key('outstanding'), gid)
   bury_group(gid)
   return false
 end
@@ -53,10 +53,10 @@ if redis.call('EXISTS', assigned) == 0 then
   if #chosen < want then return {0, redis.call('ZCARD', key('ready')), {}} end
   for _, gid in ipairs(chosen) do
     redis.call('ZREM', key('ready'), gid)
+    redis.call('ZREM', key('outstanding'), gid)
     redis.call('RPUSH', assigned, gid)
     for _, sample in ipairs(members(gid, 'ready')) do move(sample, '1', 'ready', 'assigned') end
   end
-  redis.call('HINCRBY', key('totals'), 'outstanding', -want)
   redis.call('HSET', key('lineage'), 'assigned_step', step)
 end
 local groups = {}
