@@ -134,11 +134,16 @@ class Worker:
     def _ended(self, sample_id: str, task: asyncio.Task[None]) -> None:
         _running.add(-1)
         found = self._runs.get(sample_id)
-        if found and found.task is task and not self.draining:
-            del self._runs[sample_id]
-        self._room.set()
+        if found and found.task is task:
+            self._forget(found.lease)
         if not task.cancelled() and task.exception():
             log.error("sample %s", sample_id, exc_info=task.exception())
+
+    def _forget(self, lease: cache_pb2.LeaseRef) -> None:
+        found = self._runs.get(lease.sample_id)
+        if found and found.lease == lease:
+            del self._runs[lease.sample_id]
+            self._room.set()
 
     async def _play(self, lease: cache_pb2.LeaseRef, episode: Episode) -> None:
         progress = episode.progress
@@ -159,16 +164,18 @@ class Worker:
             try:
                 trajectory = await episode.play()
                 await self._commit(lease, trajectory)
-                await self._close(episode)
-                return "committed"
+                outcome = "committed"
             except SampleFailedError as error:
                 await self._fail(lease, error)
-                await self._close(episode)
-                return "failed"
+                outcome = "failed"
             except GiveBackError as error:
                 log.warning("sample %s given back: %s", lease.sample_id, error)
                 await self._save(lease, episode, release=True)
                 return "given_back"
+            # The lease is answered for: its place is free, and nobody need renew it any more.
+            self._forget(lease)
+            await self._close(episode)
+            return outcome
         except AbortedError:
             return "lost"
         except MoeraError as error:
