@@ -205,7 +205,7 @@ def load_files(
         raise ConfigError(_explain(error, model)) from None
     except Exception as error:
         if type(error).__name__ == "SettingsError":
-            raise ConfigError(str(error)) from None
+            raise ConfigError(_explain_flags(str(error), model)) from None
         raise
 
 
@@ -267,6 +267,14 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> str:
         else:
             lines.append(f"{where}: {problem['msg']} (got {problem['input']!r})")
     return "; ".join(lines)
+
+
+def _explain_flags(problem: str, model: type[BaseModel]) -> str:
+    unknown = re.search(r"unrecognized arguments: --([\w.-]+)", problem)
+    if unknown is None:
+        return problem
+    loc = tuple(unknown[1].split("."))
+    return f"unknown flag --{unknown[1]}{_did_you_mean(loc, model)}"
 
 
 def _did_you_mean(loc: tuple[int | str, ...], model: type[BaseModel]) -> str:

@@ -406,7 +406,7 @@ class SampleCounts(_message.Message):
     def __init__(self, enqueued: _Optional[int] = ..., pending: _Optional[int] = ..., leased: _Optional[int] = ..., committed: _Optional[int] = ..., ready: _Optional[int] = ..., assigned: _Optional[int] = ..., trained: _Optional[int] = ..., evicted: _Optional[int] = ..., dropped: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class GetStatsResponse(_message.Message):
-    __slots__ = ("counts", "partials", "ready_groups", "outstanding_groups", "free_groups", "committed_step", "assigned_step", "epoch", "latest_version", "used_memory_bytes", "failures", "eval_samples_open", "duplicate_commits", "expired_leases")
+    __slots__ = ("counts", "partials", "ready_groups", "outstanding_groups", "free_groups", "committed_step", "assigned_step", "epoch", "latest_version", "used_memory_bytes", "failures", "eval_samples_open", "duplicate_commits", "expired_leases", "last_failure")
     class FailuresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +428,7 @@ class GetStatsResponse(_message.Message):
     EVAL_SAMPLES_OPEN_FIELD_NUMBER: _ClassVar[int]
     DUPLICATE_COMMITS_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_LEASES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
     counts: SampleCounts
     partials: int
     ready_groups: int
@@ -442,7 +443,8 @@ class GetStatsResponse(_message.Message):
     eval_samples_open: int
     duplicate_commits: int
     expired_leases: int
-    def __init__(self, counts: _Optional[_Union[SampleCounts, _Mapping]] = ..., partials: _Optional[int] = ..., ready_groups: _Optional[int] = ..., outstanding_groups: _Optional[int] = ..., free_groups: _Optional[int] = ..., committed_step: _Optional[int] = ..., assigned_step: _Optional[int] = ..., epoch: _Optional[int] = ..., latest_version: _Optional[_Union[_common_pb2.PolicyVersion, _Mapping]] = ..., used_memory_bytes: _Optional[int] = ..., failures: _Optional[_Mapping[str, int]] = ..., eval_samples_open: _Optional[int] = ..., duplicate_commits: _Optional[int] = ..., expired_leases: _Optional[int] = ...) -> None: ...
+    last_failure: str
+    def __init__(self, counts: _Optional[_Union[SampleCounts, _Mapping]] = ..., partials: _Optional[int] = ..., ready_groups: _Optional[int] = ..., outstanding_groups: _Optional[int] = ..., free_groups: _Optional[int] = ..., committed_step: _Optional[int] = ..., assigned_step: _Optional[int] = ..., epoch: _Optional[int] = ..., latest_version: _Optional[_Union[_common_pb2.PolicyVersion, _Mapping]] = ..., used_memory_bytes: _Optional[int] = ..., failures: _Optional[_Mapping[str, int]] = ..., eval_samples_open: _Optional[int] = ..., duplicate_commits: _Optional[int] = ..., expired_leases: _Optional[int] = ..., last_failure: _Optional[str] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("digest", "data")

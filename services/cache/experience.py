@@ -253,7 +253,7 @@ class ExperienceStore:
         counts, totals, failures, lineage, *more = await self._run(
             "stats", self._section.max_attempts
         )
-        ready, partials, capacity, outstanding, latest = more
+        ready, partials, capacity, outstanding, latest, last_failure = more
         with redis_errors():
             memory = await self._redis.info("memory")
         number, total, by_kind = _numbers(counts), _numbers(totals), _numbers(failures)
@@ -272,6 +272,7 @@ class ExperienceStore:
             eval_samples_open=total.get("eval_open", 0),
             duplicate_commits=total.get("duplicates", 0),
             expired_leases=total.get("expired", 0),
+            last_failure=last_failure.decode(),
         )
         if latest:
             response.latest_version.CopyFrom(wire.Version.parse(latest.decode()).proto())

@@ -23,6 +23,7 @@ slot of a cluster and one script may touch all of its keys.
     payload:<sample_id>        string   serialised Payload of a committed trajectory
     partial:<sample_id>        string   serialised Payload of a partial
     reasons:<sample_id>        list     last failures, newest first, at most 10
+    last_failure               string   newest failure of any sample
     upload:<upload_id>         string   uploaded payload, 1 h
     request:<request_id>       list     answer to a lease request, as long as its leases
     gone:<group_id>            string   tombstone of a finished group, 1 day

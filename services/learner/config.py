@@ -89,6 +89,9 @@ class LearnerSection(Section):
     """transformers' implementation of the experts' matrix products."""
     max_bad_steps: Annotated[int, Field(ge=1)] = 3
     """Steps in a row whose gradient is not finite (they are skipped) before the run is given up."""
+    max_failed_batches: Annotated[int, Field(ge=1)] = 4
+    """Batches' worth of samples that may fail while one batch is awaited before the run is given
+    up: an environment that always fails would otherwise keep it busy for ever."""
     patience_s: Annotated[float, Field(gt=0)] = 600.0
     """How long to try again while the cache or an environment server is away."""
     linger: bool = False

@@ -91,6 +91,10 @@ class Experience:
         )
         return await self._ask(self._stub.TakeBatch, request, _POLL_S)
 
+    async def stats(self) -> cache_pb2.GetStatsResponse:
+        """Read the accounting."""
+        return await self._ask(self._stub.GetStats, cache_pb2.GetStatsRequest())
+
     async def fetch(self, sample_ids: Sequence[str]) -> dict[str, common_pb2.Trajectory]:
         """Return committed trajectories by sample id.
 

@@ -209,6 +209,7 @@ class Trainer:
         self._measure(values, samples)
 
     async def _batch_of(self, step: int) -> cache_pb2.TakeBatchResponse:
+        lost_before: int | None = None
         while True:
             # Between two steps, and while waiting for the next batch, operators may step in.
             await self._control.between_steps(self._save_checkpoint)
@@ -216,6 +217,20 @@ class Trainer:
             assigned = await self._parts.experience.take(step)
             if assigned.assigned:
                 return assigned
+            stats = await self._parts.experience.stats()
+            lost = stats.counts.failed + stats.counts.dropped
+            lost_before = lost if lost_before is None else lost_before
+            self._give_up_if(lost - lost_before, stats)
+
+    def _give_up_if(self, lost: int, stats: cache_pb2.GetStatsResponse) -> None:
+        section = self._section
+        limit = section.max_failed_batches * section.groups_per_step * section.group_size
+        if lost >= limit:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(stats.failures.items()))
+            raise ConfigError(
+                f"{lost} samples failed while one batch was awaited (all failures so far: "
+                f"{kinds}); the last one: {stats.last_failure}"
+            )
 
     async def _load(self, step: int, assigned: cache_pb2.TakeBatchResponse, clock: _Clock) -> Batch:
         ids = [sample.sample_id for group in assigned.groups for sample in group.samples]

@@ -7,6 +7,7 @@ end
 local fails = redis.call('HINCRBY', key('sample:', ARGV[1]), 'fails', 1)
 redis.call('LPUSH', key('reasons:', ARGV[1]), ARGV[4])
 redis.call('LTRIM', key('reasons:', ARGV[1]), 0, 9)
+redis.call('SET', key('last_failure'), ARGV[4])
 take_out(ARGV[1], state, facts)
 if ARGV[5] == '1' and fails < tonumber(ARGV[6]) then
   -- A fresh token fences a repeat of this very call.

@@ -10,4 +10,5 @@ return {
   capacity(''),
   redis.call('ZCARD', key('outstanding')),
   redis.call('GET', key('latest')) or '',
+  redis.call('GET', key('last_failure')) or '',
 }
