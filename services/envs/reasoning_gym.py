@@ -7,10 +7,12 @@ Five families order sets, so that their tasks depend on PYTHONHASHSEED: run with
 import difflib
 import functools
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import reasoning_gym
+from reasoning_gym.composite import DatasetSpec
 from reasoning_gym.factory import DATASETS
 
 from moera.env import Environment, StepResult
@@ -27,8 +29,14 @@ def split_of(question: str) -> str:
 
 
 @functools.cache
-def _dataset(family: str, seed: int, size: int, options: tuple[tuple[str, Any], ...]) -> Any:
-    return reasoning_gym.create_dataset(family, seed=seed, size=size, **dict(options))
+def _dataset(family: str, seed: int, size: int, options_json: str) -> Any:
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in json.loads(options_json).items()
+    }
+    if "datasets" in options:  # the family "composite" mixes others
+        options["datasets"] = [DatasetSpec(**each) for each in options["datasets"]]
+    return reasoning_gym.create_dataset(family, seed=seed, size=size, **options)
 
 
 @functools.cache
@@ -51,12 +59,8 @@ class ReasoningGym(Environment):
         if family not in DATASETS:
             close = difflib.get_close_matches(family, DATASETS, n=3)
             raise ConfigError(f"reasoning-gym has no family {family!r}; close: {', '.join(close)}")
-        frozen = tuple(
-            (name, tuple(value) if isinstance(value, list) else value)
-            for name, value in sorted(options.items())
-        )
         try:
-            self._data = _dataset(family, seed, size, frozen)
+            self._data = _dataset(family, seed, size, json.dumps(options, sort_keys=True))
         except (TypeError, AssertionError, ValueError) as error:
             raise ConfigError(f"reasoning-gym family {family!r}: {error}") from None
         self.version = f"{family}-{seed}-{size}"
@@ -76,7 +80,14 @@ class ReasoningGym(Environment):
         return self._entry["question"]
 
     def step(self, text: str, action: envs_pb2.Action) -> StepResult:
-        """Score the answer: what follows the last "Answer:", else the whole reply."""
+        """Score the answer: what follows the last "Answer:", else the whole reply.
+
+        Some families' scorers raise on an answer that they cannot parse. That is a wrong answer,
+        not a broken environment; the metric `unparsed` counts them.
+        """
         answer = text.rpartition("Answer:")[2].strip()
-        reward = float(self._data.score_answer(answer, self._entry))
-        return StepResult(reward=reward, terminated=True)
+        try:
+            reward = float(self._data.score_answer(answer, self._entry))
+        except Exception:
+            return StepResult(reward=0.0, terminated=True, metrics={"unparsed": 1.0})
+        return StepResult(reward=reward, terminated=True, metrics={"unparsed": 0.0})

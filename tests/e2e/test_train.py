@@ -98,3 +98,26 @@ def test_ctrl_c_stops_every_process_within_10_seconds_and_resume_finishes(traine
     assert_balanced(resumed.counts())
     epochs = [json.loads(line["version"].split(".")[0]) for line in resumed.lines("evals.jsonl")]
     assert all(first <= second for first, second in itertools.pairwise(epochs))
+
+
+def test_a_run_whose_supervisor_was_killed_resumes_with_the_same_batches(trainer) -> None:
+    run = trainer.start()
+    run.until(lambda: len(run.steps()) >= 3, 120)
+    pids = [entry["pid"] for entry in run.processes().values()]
+    run.process.kill()
+    run.process.wait()
+    folder = run.folder / "objects/assignments"
+    before = {file.name: file.read_bytes() for file in folder.glob("*")}
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, "a service outlived its supervisor"
+        time.sleep(0.1)
+    resumed = trainer.resume()
+    assert resumed.wait(200) == 0, resumed.tail()
+    assert_steps_once(resumed, 6)
+    assert_balanced(resumed.counts())
+    assert before
+    for name, batch in before.items():
+        assert (folder / name).read_bytes() == batch
+    ids = trained_ids(run.folder, 6)
+    assert len(ids) == len(set(ids))

@@ -12,6 +12,8 @@ import yaml
 from deploy.check import manifests, network, references, report, run_file, schemas, security
 from deploy.check.manifests import Manifest
 from deploy.images import pin
+from moera import config
+from moera.env.entry import load
 
 Objects = list[Manifest]
 Mutation = Callable[[Objects], object]
@@ -20,6 +22,14 @@ Mutation = Callable[[Objects], object]
 @pytest.fixture(scope="session")
 def renders() -> dict[str, Objects]:
     return {folder.name: manifests.render(folder) for folder in manifests.overlays()}
+
+
+@pytest.mark.parametrize("folder", manifests.overlays(), ids=lambda folder: folder.name)
+def test_the_services_can_read_the_run_file_and_make_its_environments(folder: Path) -> None:
+    run: Any = config.load_files(config.run_config_model(), [folder / "run.toml"])
+    assert run.learner.linger
+    for environment in (each for each in run.environment if each.entry):
+        assert load(environment.entry, environment.params)().tasks(environment.train_split)
 
 
 @pytest.fixture(scope="session")
