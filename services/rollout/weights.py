@@ -53,6 +53,7 @@ class WeightFollower:
         self._serving: Snapshot | None = None
         self._tries: Counter[Version] = Counter()
         self._hint = asyncio.Event()
+        self._updated = asyncio.Event()
         self.newest: Version | None = None
 
     @property
@@ -75,6 +76,10 @@ class WeightFollower:
     def ready(self) -> bool:
         """The server may sample: it is at the living lineage and near the newest version."""
         return not self.reason
+
+    async def updated(self) -> None:
+        """Wait until another version is served."""
+        await self._updated.wait()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -128,6 +133,8 @@ class WeightFollower:
                 span.set_attribute("error", str(error))
                 raise
         self._serving = snapshot
+        self._updated.set()
+        self._updated = asyncio.Event()
         self._tries.clear()
         _updates.add(1, outcome="applied")
         _pause.record(pause_s)

@@ -96,9 +96,23 @@ class Worker:
                     self._start(lease)
 
     async def _lease(self, count: int) -> list[cache_pb2.SampleLease]:
+        request_id = uuid.uuid4().hex
+        while True:
+            asking = asyncio.create_task(self._ask_for_leases(request_id, count))
+            updated = asyncio.create_task(self._weights.updated())
+            await asyncio.wait([asking, updated], return_when=asyncio.FIRST_COMPLETED)
+            updated.cancel()
+            if asking.done():
+                return asking.result()
+            # Newer weights may sample what older ones may not any more. The request keeps its id:
+            # should it have been granted just now, the repeat is answered with the same leases.
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    async def _ask_for_leases(self, request_id: str, count: int) -> list[cache_pb2.SampleLease]:
         assert self._weights.serving is not None
         request = cache_pb2.LeaseRequest(
-            request_id=uuid.uuid4().hex,
+            request_id=request_id,
             server_id=self._section.server_id,
             max_samples=min(count, 1024),
             ttl_ms=int(self._section.lease_ttl_s * 1e3),
