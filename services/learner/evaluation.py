@@ -12,6 +12,8 @@ from services.learner.config import EvaluationSection
 from services.learner.experience import Experience
 from services.learner.tasks import TaskSource
 
+_LINEAGES_BACK = 20
+
 
 async def evaluate(
     experience: Experience,
@@ -25,6 +27,9 @@ async def evaluate(
     The weights must stay published as the newest version until this returns.
     """
     eval_id = f"eval-{version}"
+    # One that a dead lineage left unfinished can never end: nobody serves its version any more.
+    for epoch in range(max(1, version.epoch - _LINEAGES_BACK), version.epoch):
+        await experience.release_eval(f"eval-{Version(epoch, version.step)}")
     groups = source.evaluation(eval_id, version.proto())
     env_of = {f"{group.group_id}/0": group.task.env_id for group in groups}
     attributes = {telemetry.VERSION: str(version)}

@@ -145,6 +145,10 @@ class Experience:
         while True:
             response = await self._ask(self._stub.CollectEval, request, _POLL_S)
             if response.done:
-                release = cache_pb2.ReleaseEvalRequest(eval_id=eval_id)
-                await self._ask(self._stub.ReleaseEval, release)
+                await self.release_eval(eval_id)
                 return response
+
+    async def release_eval(self, eval_id: str) -> None:
+        """Forget an evaluation; one that never was is fine."""
+        request = cache_pb2.ReleaseEvalRequest(eval_id=eval_id)
+        await self._ask(self._stub.ReleaseEval, request)
