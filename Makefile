@@ -53,6 +53,10 @@ images: $(VENV)/.ready
 	@test -n "$(REGISTRY)" || { echo "usage: make images REGISTRY=host/prefix [OVERLAY=folder]"; exit 2; }
 	PYTHON=$(abspath $(PY)) deploy/images/build.sh $(REGISTRY) $(OVERLAY)
 
+# Speed of parts, each with the machine it ran on; `python -m bench.quickstart` takes minutes.
+bench: $(VENV)/.ready
+	$(PY) -m bench.rollout
+
 # Renders every overlay and checks it; CRDS=folder validates custom kinds too.
 deploy-check: $(VENV)/.ready
 	$(PY) -m deploy.check $(if $(CRDS),--crds $(CRDS))

@@ -1,43 +1,25 @@
 """What was acknowledged survives the death of Redis, with the settings that a run gives it."""
 
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-import redis as sync_redis
 
 from moera import errors
-from moera.local import redis as local_redis
 from moera.objects import FileStore
 from moera.v1 import cache_pb2, common_pb2
 from moera.wire import Version, pack, unpack
 from services.cache import connection
 from services.cache.config import CacheSection
 from services.cache.experience import ExperienceStore
-from tests.conftest import free_port
+from tests.conftest import free_port, start_redis
 from tests.contract.conftest import ref, train_group
-
-
-def start(folder: Path, port: int) -> subprocess.Popen:
-    command = local_redis.command(folder, port)
-    process = subprocess.Popen(command.argv, stdout=subprocess.DEVNULL)
-    client = sync_redis.Redis(port=port)
-    for _ in range(200):
-        try:
-            client.ping()
-            break
-        except sync_redis.RedisError:
-            time.sleep(0.05)
-    client.close()
-    return process
 
 
 async def test_no_acknowledged_commit_is_lost_when_redis_is_killed(tmp_path: Path) -> None:
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
-    process = start(tmp_path / "redis", port)
+    process = start_redis(tmp_path / "redis", port)
     try:
         client = connection.connect(url, 2.0)
         await connection.check(client, "run", url)
@@ -65,7 +47,7 @@ async def test_no_acknowledged_commit_is_lost_when_redis_is_killed(tmp_path: Pat
         process.wait()
         with pytest.raises(errors.UnavailableError):
             await store.stats()
-        process = start(tmp_path / "redis", port)
+        process = start_redis(tmp_path / "redis", port)
         after = await store.stats()
         assert after.counts == before.counts
         assert (after.counts.committed + after.counts.ready, after.counts.leased) == (21, 11)
@@ -84,7 +66,7 @@ async def test_no_acknowledged_commit_is_lost_when_redis_is_killed(tmp_path: Pat
 async def test_no_group_is_accepted_past_the_memory_budget(tmp_path: Path) -> None:
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
-    process = start(tmp_path / "redis", port)
+    process = start_redis(tmp_path / "redis", port)
     try:
         client = connection.connect(url, 2.0)
         await connection.check(client, "run", url)

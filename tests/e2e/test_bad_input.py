@@ -1,13 +1,11 @@
 """What is wrong is named, with what to change, and nothing hangs."""
 
 import socket
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import free_port, redis_binary
+from tests.conftest import free_port, start_redis
 from tests.e2e.conftest import ROOT, Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -66,10 +64,8 @@ def test_a_port_in_use_ends_the_run_and_names_the_port(trainer: Trainer) -> None
 def test_a_redis_that_may_drop_experience_is_refused(trainer: Trainer, tmp_path: Path) -> None:
     port = free_port()
     policy = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    command = [redis_binary(), "--port", str(port), "--dir", str(tmp_path), *policy]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    server = start_redis(tmp_path / "redis", port, *policy)
     try:
-        time.sleep(0.5)
         run = trainer.start("--cache.redis_url", f"redis://127.0.0.1:{port}/0")
         assert run.wait(60) != 0
     finally:
