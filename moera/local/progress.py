@@ -1,6 +1,7 @@
 """The live view of a run: one screen on a terminal, one line for each step elsewhere."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,6 +24,7 @@ class Progress:
         self._console = console
         self._run_id = run_id
         self._last_step = -1
+        self._learner: learner_pb2.GetLearnerStatusResponse | None = None
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
 
     def __enter__(self) -> "Progress":
@@ -36,6 +38,9 @@ class Progress:
 
     def show(self, reading: Reading, children: Mapping[str, Child]) -> None:
         """Update the screen, or print a line when a step was finished."""
+        # A learner that is being restarted, or has just finished, still stands where it stood.
+        self._learner = reading.learner or self._learner
+        reading = replace(reading, learner=self._learner)
         if self._live:
             self._live.update(screen(self._run_id, reading, children))
         elif reading.learner and reading.learner.version.step != self._last_step:
@@ -134,7 +139,9 @@ def _health(name: str, reading: Reading) -> str:
         return f"{ready}, version {version}, {server.running_samples} samples"
     if name == "redis":
         return f"{reading.cache.used_memory_bytes / 2**20:.0f} MiB" if reading.cache else "-"
-    answer = {"cache": reading.cache, "envs": reading.envs, "learner": reading.learner}.get(name)
+    if name == "learner" and reading.learner:
+        return f"at step {reading.learner.version.step}"
+    answer = {"cache": reading.cache, "envs": reading.envs}.get(name)
     if name == "envs" and reading.envs:
         return f"{reading.envs.open_episodes} open episodes"
     return "answering" if answer else "not answering"
