@@ -28,6 +28,12 @@ from moera.local.supervisor import Command, Supervisor
 from moera.report.summary import summary_lines
 
 
+def shown(path: Path) -> str:
+    """Return a path as a user would type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def new_run(file: Path, flags: Sequence[str]) -> Any:
     """Read a run file, give the run an id, and create its folder.
 
@@ -148,7 +154,8 @@ async def run_locally(run: Any, console: Console) -> None:
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
-    console.print(f"run [bold]{run.run.id}[/] in {run.run.path}", highlight=False)
+    where = shown(run.run.path)
+    console.print(f"run [bold]{run.run.id}[/] in {where}", highlight=False, soft_wrap=True)
     try:
         if own_redis:
             await supervisor.start(own_redis)
@@ -217,4 +224,4 @@ def write_pages(run_path: Path, console: Console) -> None:
         except MoeraError as error:  # such as a run that sends its traces to a collector
             console.print(f"no {name}: {error}", highlight=False, soft_wrap=True)
         else:
-            console.print(f"{name}: {page}", highlight=False, soft_wrap=True)
+            console.print(f"{name}: {shown(page)}", highlight=False, soft_wrap=True)
