@@ -9,23 +9,15 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from moera import jsonl
+from moera.report.page import write_page
 from moera.report.samples import as_html, spread
 from moera.report.summary import summary_rows
 
 _COLOURS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#a16207", "#64748b")
 _HEIGHT = 300
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1240px; padding: 24px;
-  color: #0f172a; background: #f8fafc; }
-h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 32px 0 12px; }
-p.note { color: #64748b; margin: 0 0 16px; }
-table { border-collapse: collapse; background: #fff; }
-td, th { border: 1px solid #e2e8f0; padding: 6px 12px; text-align: right; }
-td:first-child, th:first-child { text-align: left; }
 .grid { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 @media (max-width: 800px) { .grid { grid-template-columns: minmax(0, 1fr); } }
-.card { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 8px;
-  min-width: 0; }
 .sample { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 12px 16px;
   margin: 0 0 12px; }
 .sample h3 { font-size: 14px; margin: 0 0 8px; font-weight: 600; }
@@ -51,19 +43,12 @@ def write_report(run: Path, out: Path) -> None:
         ("Speed", [_throughput(metrics, monitor), _phases(metrics)]),
         ("Samples", [_losses(monitor), _flat(metrics)]),
     ]
-    body = [f"<h1>{html.escape(run.name)}</h1>", _headline(run, metrics)]
+    body = [_headline(run, metrics)]
     for title, figures in sections:
         cards = "".join(f'<div class="card">{_as_div(figure)}</div>' for figure in figures)
         body.append(f'<h2>{title}</h2><div class="grid">{cards}</div>')
     body.append(_conversations(jsonl.read(run / "samples.jsonl")))
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(run.name)}</title><style>{_STYLE}</style>"
-        f"<script>{get_plotlyjs()}</script></head><body>{''.join(body)}</body></html>"
-    )
-    partial = out.with_suffix(".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(out)
+    write_page(out, run.name, "".join(body), style=_STYLE, script=get_plotlyjs())
 
 
 def _headline(run: Path, metrics: Lines) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from moera import telemetry
+from moera.report.page import write_page
 from moera.report.traces import Span, StepView, step_view
 
 _COLOURS = {
@@ -21,12 +22,6 @@ _MAX_SAMPLES = 4
 _ROW_PX = 18
 _LABELS_PX = 250
 _CLIENT = 3
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1240px; padding: 24px;
-  color: #0f172a; background: #f8fafc; }
-h1 { font-size: 22px; margin: 0 0 4px; } p { color: #475569; margin: 0 0 12px; }
-.card { background: #fff; border: 1px solid #e2e8f0; border-radius: 8px; padding: 8px; }
-"""
 
 
 def write_trace(run: Path, out: Path, step: int | None = None) -> None:
@@ -38,7 +33,6 @@ def write_trace(run: Path, out: Path, step: int | None = None) -> None:
     view = step_view(run, step)
     number = view.step.attributes.get(telemetry.STEP_NUMBER)
     shown = _representative(view)
-    title = f"{run.name}: step {number}"
     text = (
         f"Trained {len(view.step.links)} samples, of which {len(view.samples)} have traces here; "
         f"the {len(shown)} shown are spread from the first to the last to finish. Below them the "
@@ -51,14 +45,8 @@ def write_trace(run: Path, out: Path, step: int | None = None) -> None:
         default_width="100%",
         config={"displaylogo": False, "responsive": True},
     )
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f'<h1>{html.escape(title)}</h1><p>{text}</p><div class="card">{figure}</div></body></html>'
-    )
-    partial = out.with_suffix(".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(out)
+    body = f'<p class="note">{text}</p><div class="card">{figure}</div>'
+    write_page(out, f"{run.name}: step {number}", body)
 
 
 def _representative(view: StepView) -> list[list[Span]]:
