@@ -162,7 +162,8 @@ def _kl(metrics: Lines) -> go.Figure:
         "logprob_mismatch_kl": "same weights, sampler to trainer",
     }
     figure = _lines(_figure("KL divergence", y="nats per token"), metrics, names)
-    return figure.update_yaxes(type="log", exponentformat="power")
+    # Rounding alone makes some estimates 0, which a logarithmic axis cannot show.
+    return figure.update_yaxes(type="log", exponentformat="power", range=[-10, 0])
 
 
 def _gradient(metrics: Lines) -> go.Figure:
@@ -176,7 +177,7 @@ def _clipping(metrics: Lines) -> go.Figure:
 
 def _rate(metrics: Lines) -> go.Figure:
     return _lines(_figure("learning rate"), metrics, {"lr": "rate"}).update_yaxes(
-        rangemode="tozero"
+        rangemode="tozero", exponentformat="e"
     )
 
 

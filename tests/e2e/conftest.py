@@ -22,6 +22,7 @@ SMALL = {
     "learner.groups_per_step": "4",
     "learner.group_size": "4",
     "learner.evaluation.num_tasks": "8",
+    "learner.evaluation.every": "0",
     "learner.checkpoint.every": "2",
     "telemetry.metrics_interval_s": "1",
 }
