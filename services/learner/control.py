@@ -21,6 +21,7 @@ class Control:
         self._standing = asyncio.Event()
         self._checkpoints: list[asyncio.Future[tuple[int, str]]] = []
         self._wish = asyncio.Event()
+        self._closed = False
 
     def reached(
         self,
@@ -70,8 +71,12 @@ class Control:
         self._wish.set()
         return await done
 
+    def close(self) -> None:
+        """Say that there is no next step: there is nothing left to stop before."""
+        self._closed = True
+
     def _refuse_when_finished(self) -> None:
-        if self.phase == learner_pb2.LEARNER_PHASE_FINISHED:
+        if self._closed:
             raise FailedPreconditionError(
-                "all steps are done: the last checkpoint is durable and nothing runs any more"
+                "all steps are done: the last checkpoint is durable and no step follows"
             )

@@ -109,6 +109,8 @@ class Trainer:
                 await self._step(step)
                 self._start_evaluation(group)
             enqueueing.cancel()
+            await control.between_steps(self._save_checkpoint)
+            control.close()
             control.phase = learner_pb2.LEARNER_PHASE_EVALUATING
             await self._evaluated()
         control.phase = learner_pb2.LEARNER_PHASE_FINISHED

@@ -73,6 +73,8 @@ class Episode:
         self.progress = progress
         self._token = token
         self._stage = stage
+        self.opened = False
+        """The environment holds the episode, and will until its lease runs out."""
         self.ended = False
         """Played to its end: there is nothing to go on with, only a trajectory to commit."""
 
@@ -94,8 +96,10 @@ class Episode:
         while True:
             try:
                 await self._open()
+                self.opened = True
                 trajectory = await self._to_the_end()
             except _EpisodeGoneError as error:
+                self.opened = False
                 restarts += 1
                 if restarts > _MAX_RESTARTS:
                     kind = common_pb2.FAILURE_KIND_INFRASTRUCTURE

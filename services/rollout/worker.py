@@ -307,7 +307,7 @@ class Worker:
     async def _renew_episodes(self) -> None:
         episodes: dict[str, list[str]] = {}
         for run in self._runs.values():
-            if run.episode.progress.episode_id:
+            if run.episode.opened:
                 address = run.episode.address
                 episodes.setdefault(address, []).append(run.episode.progress.episode_id)
         for address, ids in episodes.items():

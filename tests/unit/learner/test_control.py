@@ -49,7 +49,7 @@ async def test_a_checkpoint_can_be_asked_for_while_paused():
 
 async def test_a_finished_learner_refuses_to_pause():
     control = Control()
-    control.phase = learner_pb2.LEARNER_PHASE_FINISHED
+    control.close()
     with pytest.raises(FailedPreconditionError, match="all steps are done"):
         await control.pause()
 
