@@ -39,8 +39,10 @@ protos: $(VENV)/.ready
 	$(PY) -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. --grpc_python_out=. protos/moera/v1/*.proto
 	rm -f moera/v1/common_pb2_grpc.py
 
-# The checked-in stubs are what the protos generate.
+# The checked-in stubs are what the protos generate, and since the last tag nothing broke.
+LAST_TAG := $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 protos-check: protos
+	$(if $(LAST_TAG),$(VENV)/bin/buf breaking --against '.git#tag=$(LAST_TAG)')
 	git diff --exit-code -- moera/v1
 	test -z "$$(git status --porcelain -- moera/v1)"
 

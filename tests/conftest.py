@@ -10,6 +10,7 @@ import redis
 
 from moera.local import redis as local_redis
 from moera.local.ports import free_ports
+from tests.runs import Trainer
 
 
 def free_port() -> int:
@@ -40,3 +41,11 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield f"redis://127.0.0.1:{port}/0"
     server.kill()
     server.wait()
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[Trainer]:
+    """Starts small runs in a temporary folder."""
+    made = Trainer(tmp_path)
+    yield made
+    made.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import free_port, start_redis
-from tests.e2e.conftest import ROOT, Trainer
+from tests.runs import ROOT, Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

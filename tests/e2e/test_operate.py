@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from moera import config
 from moera.rpc import LIVE
 from moera.v1 import learner_pb2, learner_pb2_grpc
-from tests.e2e.conftest import ROOT, Trainer
+from tests.runs import ROOT, Trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from moera.v1 import cache_pb2
+
+ROOT = Path(__file__).parents[1]
 QUICKSTART = ROOT / "examples" / "quickstart.toml"
 
 # Small enough for a minute on two cores; everything else is the quickstart.
@@ -125,9 +127,28 @@ class Trainer:
                 run.process.wait()
 
 
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[Trainer]:
-    """Starts small runs in a temporary folder."""
-    made = Trainer(tmp_path)
-    yield made
-    made.stop()
+def assert_balanced(counts: dict[str, int]) -> None:
+    """Check the accounting identity of a reading."""
+    assert counts["enqueued"] == sum(value for name, value in counts.items() if name != "enqueued")
+
+
+def assert_steps_once(run: TrainRun, num_steps: int) -> None:
+    """Check that every step was finished, in order, and none twice."""
+    assert run.steps() == list(range(1, num_steps + 1))
+
+
+def assignments(run: TrainRun) -> dict[str, bytes]:
+    """Return the batches handed out so far, by step."""
+    folder = run.folder / "objects" / "assignments"
+    return {file.name: file.read_bytes() for file in sorted(folder.glob("*"))}
+
+
+def assert_trained_once(run: TrainRun) -> None:
+    """Check that no sample is in two batches."""
+    ids = [
+        sample.sample_id
+        for batch in assignments(run).values()
+        for group in cache_pb2.TakeBatchResponse.FromString(batch).groups
+        for sample in group.samples
+    ]
+    assert len(ids) == len(set(ids)) > 0
