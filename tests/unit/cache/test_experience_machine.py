@@ -7,8 +7,10 @@ what is retired; after every move the accounting identity must hold.
 import asyncio
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import hypothesis.strategies as st
 import numpy as np
@@ -23,7 +25,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from moera.errors import AbortedError, FailedPreconditionError
+from moera.errors import (
+    AbortedError,
+    FailedPreconditionError,
+    NotFoundError,
+    UnavailableError,
+)
 from moera.objects import FileStore
 from moera.v1 import cache_pb2, common_pb2
 from moera.weights.encoder import ShardEncoder
@@ -33,6 +40,7 @@ from services.cache import connection
 from services.cache.config import CacheSection
 from services.cache.experience import ExperienceStore
 from services.cache.versions import VersionStore
+from tests.faults import Fault, FaultProxy
 
 _runs = itertools.count()
 GROUPS_PER_STEP, GROUP_SIZE = 2, 2
@@ -49,7 +57,7 @@ class Histories(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.run_id = f"machine-{os.getpid()}-{next(_runs)}"
         self.redis = connection.connect(self.redis_url, 5.0)
-        self.do(connection.check(self.redis, self.run_id, self.redis_url))
+        self.ask(connection.check, self.redis, self.run_id, self.redis_url)
         objects = FileStore(self.folder / self.run_id)
         section = CacheSection(max_attempts=3)
         self.store = ExperienceStore(self.redis, self.run_id, objects, section)
@@ -63,6 +71,14 @@ class Histories(RuleBasedStateMachine):
 
     def do(self, moving: Any) -> Any:
         return self.loop.run_until_complete(moving)
+
+    def ask(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the store as a client would: again, if Redis was away."""
+        while True:
+            try:
+                return self.do(method(*arguments))
+            except UnavailableError:
+                continue
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
@@ -79,7 +95,7 @@ class Histories(RuleBasedStateMachine):
             restored_step=st_step,
             budget=budget,
         )
-        self.fence = self.do(self.store.open_lineage(request)).fence
+        self.fence = self.ask(self.store.open_lineage, request).fence
         self.step = st_step
         self.publish()
 
@@ -87,22 +103,22 @@ class Histories(RuleBasedStateMachine):
         version = Version(self.fence.epoch, self.step)
         shard = ShardEncoder().encode(version, {"w": np.full(2, self.step, "<f4")}, anchor=True)
         for digest, data in shard.chunks.items():
-            self.do(self.versions.put_chunk(cache_pb2.Chunk(digest=digest, data=data), False))
+            self.ask(self.versions.put_chunk, cache_pb2.Chunk(digest=digest, data=data), False)
         stage = cache_pb2.StageShardRequest(
             fence=self.fence, version=version.proto(), world_size=1, slices=shard.slices
         )
-        self.do(self.versions.stage(stage))
+        self.ask(self.versions.stage, stage)
         header = cache_pb2.ManifestHeader(
             version=version.proto(), world_size=1, target_digest=target_digest(shard.slices)
         )
-        self.do(self.versions.publish(self.fence, header))
+        self.ask(self.versions.publish, self.fence, header)
 
     @rule(back=st.integers(0, 3))
     def learner_dies_and_restores(self, back: int) -> None:
         old = self.fence
         self.restart(max(self.retired, self.step - back))
         with pytest.raises(AbortedError):
-            self.do(self.store.commit_step(old, self.step))
+            self.ask(self.store.commit_step, old, self.step)
 
     @rule(count=st.integers(1, 3))
     def enqueue(self, count: int) -> None:
@@ -115,7 +131,7 @@ class Histories(RuleBasedStateMachine):
             )
             for number in range(count)
         ]
-        accepted = self.do(self.store.enqueue(self.fence, groups)).accepted_group_ids
+        accepted = self.ask(self.store.enqueue, self.fence, groups).accepted_group_ids
         assert list(accepted) == [group.group_id for group in groups[: len(accepted)]]
         self.groups += len(accepted)
 
@@ -123,7 +139,7 @@ class Histories(RuleBasedStateMachine):
     def take_a_batch(self) -> None:
         step = self.step + 1
         request = cache_pb2.TakeBatchRequest(fence=self.fence, step=step)
-        batch = self.do(self.store.take_batch(request))
+        batch = self.ask(self.store.take_batch, request)
         if not batch.assigned:
             assert step not in self.batches
             return
@@ -135,7 +151,7 @@ class Histories(RuleBasedStateMachine):
             for sample in group.samples:
                 assert sample.sample_id in self.committed
                 assert sample.staleness <= 1
-                self.do(self.store.payload(sample.sample_id))
+                self.ask(self.store.payload, sample.sample_id)
         self.step = step
         self.publish()
 
@@ -143,7 +159,7 @@ class Histories(RuleBasedStateMachine):
     @rule(repeat=st.booleans())
     def checkpoint(self, repeat: bool) -> None:
         for _ in range(1 + repeat):
-            self.do(self.store.commit_step(self.fence, self.step))
+            self.ask(self.store.commit_step, self.fence, self.step)
         self.retired = self.step
 
     @precondition(lambda self: self.retired > 0)
@@ -156,7 +172,7 @@ class Histories(RuleBasedStateMachine):
             budget=cache_pb2.StalenessBudget(groups_per_step=GROUPS_PER_STEP),
         )
         with pytest.raises(FailedPreconditionError):
-            self.do(self.store.open_lineage(request))
+            self.ask(self.store.open_lineage, request)
 
     # -- rollout servers -------------------------------------------------------------------------
 
@@ -169,7 +185,7 @@ class Histories(RuleBasedStateMachine):
             ttl_ms=ttl_ms,
             serving_version=Version(self.fence.epoch, self.step).proto(),
         )
-        granted = self.do(self.store.lease(request))
+        granted = self.ask(self.store.lease, request)
         for lease in granted:
             assert lease.sample_id not in self.committed
             assert all(
@@ -206,13 +222,24 @@ class Histories(RuleBasedStateMachine):
         )
         for _ in range(1 + repeat):
             try:
-                outcome = self.do(self.store.commit(request))
+                outcome = self.ask(self.store.commit, request)
             except AbortedError:  # the lease was lost to another one
                 assert lease.sample_id not in self.committed
                 return
             if outcome == cache_pb2.COMMIT_OUTCOME_COMMITTED:
                 assert lease.sample_id not in self.committed
                 self.committed.add(lease.sample_id)
+            elif self.has_payload(lease.sample_id):
+                # The reply to the commit that won was lost, and the client's own retry was told
+                # that the sample is committed: acknowledged all the same.
+                self.committed.add(lease.sample_id)
+
+    def has_payload(self, sample_id: str) -> bool:
+        try:
+            self.ask(self.store.payload, sample_id)
+        except NotFoundError:
+            return False
+        return True
 
     @precondition(lambda self: bool(self.leases))
     @rule(place=st.integers(0, 99), retryable=st.booleans())
@@ -225,7 +252,7 @@ class Histories(RuleBasedStateMachine):
             retryable=retryable,
         )
         try:
-            self.do(self.store.fail(request))
+            self.ask(self.store.fail, request)
         except AbortedError:
             return
 
@@ -239,7 +266,7 @@ class Histories(RuleBasedStateMachine):
             release=release,
         )
         try:
-            self.do(self.store.save_partial(request))
+            self.ask(self.store.save_partial, request)
         except AbortedError:
             return
 
@@ -249,7 +276,7 @@ class Histories(RuleBasedStateMachine):
     def accounting_balances(self) -> None:
         if not hasattr(self, "fence"):
             return
-        stats = self.do(self.store.stats())
+        stats = self.ask(self.store.stats)
         counts = {
             field.name: getattr(stats.counts, field.name)
             for field in cache_pb2.SampleCounts.DESCRIPTOR.fields
@@ -268,17 +295,49 @@ class Histories(RuleBasedStateMachine):
         assert len(trained) == len(set(trained)) == counts["assigned"] + counts["trained"]
 
 
-@pytest.mark.timeout(180)
-def test_any_history_balances_and_trains_every_sample_at_most_once(
-    redis_url: str, tmp_path: Path
-) -> None:
-    machine = type("Machine", (Histories,), {"redis_url": redis_url, "folder": tmp_path})
+class FaultyHistories(Histories):
+    """The same moves, with requests and replies lost, repeated and delayed on the way to Redis."""
+
+    proxy: FaultProxy
+
+    @rule(
+        faults=st.lists(
+            st.sampled_from(["cut", "drop", "duplicate", "delay"]), min_size=1, max_size=3
+        )
+    )
+    def the_network_gets_worse(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            self.proxy.arm(fault)
+
+    def teardown(self) -> None:
+        self.proxy.disarm()
+        super().teardown()
+
+
+def run_machine(kind: type[Histories], examples: int, **attributes: Any) -> None:
     run_state_machine_as_test(
-        machine,
+        type("Machine", (kind,), attributes),
         settings=settings(
-            max_examples=60,
+            max_examples=examples,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.timeout(180)
+def test_any_history_balances_and_trains_every_sample_at_most_once(
+    redis_url: str, tmp_path: Path
+) -> None:
+    run_machine(Histories, 60, redis_url=redis_url, folder=tmp_path)
+
+
+@pytest.mark.timeout(180)
+def test_a_bad_network_changes_nothing_of_that(redis_url: str, tmp_path: Path) -> None:
+    proxy = FaultProxy(urlsplit(redis_url).port or 0)
+    try:
+        run_machine(FaultyHistories, 25, redis_url=proxy.url, folder=tmp_path, proxy=proxy)
+        assert proxy.struck > 30
+    finally:
+        proxy.stop()
