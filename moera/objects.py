@@ -7,6 +7,7 @@ Calls block; async callers use `asyncio.to_thread`.
 """
 
 import contextlib
+import io
 import os
 import re
 import tempfile
@@ -16,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from moera.errors import ConfigError, InvalidArgumentError, NotFoundError, UnavailableError
 
+_PART_BYTES = 8 * 2**20
 _KEY = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*")
 
 
@@ -144,17 +146,28 @@ def _sync_folder(folder: Path) -> None:
 
 
 class S3Store:
-    """Objects in a bucket, by boto3's default credentials and region.
+    """Objects in a bucket, by boto3's default credentials, region and endpoint.
 
-    `put_if_absent` uses conditional writes (If-None-Match), which S3 has had since 2024.
+    - `put_if_absent` uses conditional writes (If-None-Match), which S3 has had since 2024.
+    - Large objects go up in parts and come down by ranges, several at a time.
+    - SlowDown, server errors and broken connections are tried again with jittered backoff; boto3
+      adds and checks checksums.
     """
 
-    def __init__(self, bucket: str, prefix: str, client: Any = None) -> None:
+    def __init__(self, bucket: str, prefix: str) -> None:
         import boto3
+        from boto3.s3.transfer import TransferConfig
+        from botocore.config import Config
 
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._client = client or boto3.client("s3")
+        retries: Any = {"mode": "standard", "total_max_attempts": 10}
+        self._client: Any = boto3.client(
+            "s3", config=Config(retries=retries, connect_timeout=5, read_timeout=30)
+        )
+        self._transfer = TransferConfig(
+            multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, max_concurrency=8
+        )
 
     def _name(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + _checked(key)}
@@ -170,14 +183,25 @@ class S3Store:
     def get(self, key: str) -> bytes:
         """Return an object."""
         try:
-            return self._client.get_object(**self._name(key))["Body"].read()
+            answer = self._client.get_object(**self._name(key))
+            if answer["ContentLength"] <= _PART_BYTES:
+                return answer["Body"].read()
+            answer["Body"].close()
+            whole = io.BytesIO()
+            self._client.download_fileobj(Fileobj=whole, Config=self._transfer, **self._name(key))
+            return whole.getvalue()
         except Exception as error:
             raise self._failed(error, key) from error
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object, replacing an older one."""
         try:
-            self._client.put_object(Body=data, **self._name(key))
+            if len(data) > _PART_BYTES:
+                self._client.upload_fileobj(
+                    Fileobj=io.BytesIO(data), Config=self._transfer, **self._name(key)
+                )
+            else:
+                self._client.put_object(Body=data, **self._name(key))
         except Exception as error:
             raise self._failed(error, key) from error
 
