@@ -12,6 +12,8 @@ Byte planes put the bytes of equal significance side by side; source of the idea
 filter of HDF5 and Blosc.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import zstandard
 
@@ -19,6 +21,7 @@ from moera.errors import DataLossError
 
 _LEVEL = 1
 _ESCAPE = 0xFFFF
+_BLOCK = 2**18
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:
@@ -36,7 +39,7 @@ def _planes(bits: np.ndarray) -> bytes:
     return planes.tobytes()
 
 
-def _unplanes(data: bytes, count: int, dtype: np.dtype) -> np.ndarray:
+def _unplanes(data: bytes | memoryview, count: int, dtype: np.dtype) -> np.ndarray:
     planes = np.frombuffer(data, np.uint8).reshape(dtype.itemsize, count)
     bits = planes[0].astype(dtype)
     for place in range(1, dtype.itemsize):
@@ -77,32 +80,35 @@ def decode_full(data: bytes, count: int, itemsize: int) -> np.ndarray:
     return _unplanes(raw, count, np.dtype(f"<u{itemsize}"))
 
 
-def changed_indices(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the sorted indices where two arrays of bits differ.
+class Changes(NamedTuple):
+    """What differs between two arrays of bits."""
 
-    Words of 8 bytes are compared first: where little changed, most of them are equal.
-    """
-    per_word = 8 // old.dtype.itemsize
-    whole = len(old) // per_word * per_word
-    words = np.flatnonzero(old[:whole].view("<u8") != new[:whole].view("<u8"))
-    if 4 * len(words) * per_word > len(old):
-        return np.flatnonzero(old != new)
-    candidates = (words[:, None] * per_word + np.arange(per_word)).reshape(-1)
-    found = candidates[old[candidates] != new[candidates]]
-    rest = np.flatnonzero(old[whole:] != new[whole:]) + whole
-    return np.concatenate([found, rest]) if len(rest) else found
+    index: np.ndarray
+    """int64 [C], rising."""
+    difference: np.ndarray
+    """new - old modulo 2^width, as unsigned integers [C]."""
 
 
-def encode_delta(old: np.ndarray, new: np.ndarray, changed: np.ndarray) -> bytes:
-    """Encode what changed from `old` to `new`."""
-    gaps = np.diff(changed, prepend=0)
-    escaped = gaps >= _ESCAPE
-    short = np.where(escaped, _ESCAPE, gaps).astype("<u2")
-    difference = new[changed] - old[changed]  # unsigned: wraps modulo 2^width
-    head = np.array([len(changed), escaped.sum()], "<u8").tobytes()
-    return _compress(
-        head + _planes(short) + gaps[escaped].astype("<u8").tobytes() + _planes(_zigzag(difference))
-    )
+def changes(old: np.ndarray, new: np.ndarray) -> Changes:
+    """Return what changed from `old` to `new`, two arrays of bits of one length and type."""
+    index, difference = [np.empty(0, np.int64)], [np.empty(0, old.dtype)]
+    # Block by block: the differences of one block stay in the processor's cache.
+    for start in range(0, len(old), _BLOCK):
+        apart = new[start : start + _BLOCK] - old[start : start + _BLOCK]
+        where = np.flatnonzero(apart != 0)
+        index.append(where + start)
+        difference.append(apart[where])
+    return Changes(np.concatenate(index), np.concatenate(difference))
+
+
+def encode_delta(changed: Changes) -> bytes:
+    """Encode changes."""
+    gaps = np.diff(changed.index, prepend=0)
+    short = np.minimum(gaps, _ESCAPE).astype("<u2")
+    escapes = gaps[short == _ESCAPE].astype("<u8")
+    head = np.array([len(gaps), len(escapes)], "<u8").tobytes()
+    planes = _planes(short), escapes.tobytes(), _planes(_zigzag(changed.difference))
+    return _compress(b"".join((head, *planes)))
 
 
 def decode_delta(data: bytes, old: np.ndarray) -> np.ndarray:
@@ -118,22 +124,41 @@ def decode_delta(data: bytes, old: np.ndarray) -> np.ndarray:
     count, escapes = (int(value) for value in np.frombuffer(raw[:16], "<u8"))
     if len(raw) != 16 + count * (2 + width) + escapes * 8 or count > len(old):
         raise DataLossError(f"a delta of {count} changes has {len(raw)} bytes")
+    body = memoryview(raw)
     gaps_end, escapes_end = 16 + 2 * count, 16 + 2 * count + 8 * escapes
-    gaps = _unplanes(raw[16:gaps_end], count, np.dtype("<u2")).astype(np.int64)
-    marked = gaps == _ESCAPE
-    if np.count_nonzero(marked) != escapes:
-        raise DataLossError("a delta's escapes do not match its gaps")
-    far = np.frombuffer(raw[gaps_end:escapes_end], "<u8")
-    # Checked before they are summed: a sum that wraps around could land inside again.
-    if escapes and int(far.max()) >= len(old):
-        raise DataLossError("a delta leaves its slice")
-    gaps[marked] = far
-    index = np.cumsum(gaps)
-    if count and (int(index[-1]) >= len(old) or (gaps[1:] == 0).any()):
-        raise DataLossError("a delta leaves its slice")
-    new = old.copy()
-    new[index] += _unzigzag(_unplanes(raw[escapes_end:], count, old.dtype))
+    short = _unplanes(body[16:gaps_end], count, np.dtype("<u2"))
+    far = np.frombuffer(body[gaps_end:escapes_end], "<u8")
+    index = _indices(short, far, len(old))
+    return _applied(old, index, _unzigzag(_unplanes(body[escapes_end:], count, old.dtype)))
+
+
+def _applied(old: np.ndarray, index: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    new = np.empty_like(old)
+    starts = np.arange(0, len(old), _BLOCK)
+    ends = np.searchsorted(index, starts + _BLOCK)
+    begin = 0
+    for start, end in zip(starts, ends, strict=True):
+        block = new[start : start + _BLOCK]
+        block[:] = old[start : start + _BLOCK]
+        block[index[begin:end] - start] += difference[begin:end]
+        begin = end
     return new
+
+
+def _indices(short: np.ndarray, far: np.ndarray, length: int) -> np.ndarray:
+    """Return int64 indices from gaps [C] and escapes [E], all of them below `length`."""
+    marked = np.flatnonzero(short == _ESCAPE)
+    if len(marked) != len(far):
+        raise DataLossError("a delta's escapes do not match its gaps")
+    # Checked before they are summed: a sum that wraps around could land inside again.
+    if len(far) and int(far.max()) >= length:
+        raise DataLossError("a delta leaves its slice")
+    gaps = short.astype(np.int64)
+    gaps[marked] = far
+    index = np.cumsum(gaps, out=gaps)
+    if len(index) and (int(index[-1]) >= length or not short[1:].all()):
+        raise DataLossError("a delta leaves its slice")
+    return index
 
 
 def _zigzag(difference: np.ndarray) -> np.ndarray:

@@ -94,12 +94,12 @@ class ShardEncoder:
         return part
 
     def _delta(self, part: cache_pb2.Slice, bits: np.ndarray, old: np.ndarray) -> bytes | None:
-        changed = codec.changed_indices(old, bits)
-        if not len(changed):
+        changed = codec.changes(old, bits)
+        if not len(changed.index):
             part.encoding = cache_pb2.SLICE_ENCODING_UNCHANGED
             return None
-        if len(changed) > _DELTA_MAX_DENSITY * len(bits):
+        if len(changed.index) > _DELTA_MAX_DENSITY * len(bits):
             return None
         part.encoding = cache_pb2.SLICE_ENCODING_DELTA
-        part.num_changed = len(changed)
-        return codec.encode_delta(old, bits, changed)
+        part.num_changed = len(changed.index)
+        return codec.encode_delta(changed)
