@@ -83,7 +83,7 @@ def decode_full(data: bytes, count: int, itemsize: int) -> np.ndarray:
 class Changes(NamedTuple):
     """What differs between two arrays of bits."""
 
-    index: np.ndarray
+    positions: np.ndarray
     """int64 [C], rising."""
     difference: np.ndarray
     """new - old modulo 2^width, as unsigned integers [C]."""
@@ -91,19 +91,19 @@ class Changes(NamedTuple):
 
 def changes(old: np.ndarray, new: np.ndarray) -> Changes:
     """Return what changed from `old` to `new`, two arrays of bits of one length and type."""
-    index, difference = [np.empty(0, np.int64)], [np.empty(0, old.dtype)]
+    positions, difference = [np.empty(0, np.int64)], [np.empty(0, old.dtype)]
     # Block by block: the differences of one block stay in the processor's cache.
     for start in range(0, len(old), _BLOCK):
         apart = new[start : start + _BLOCK] - old[start : start + _BLOCK]
         where = np.flatnonzero(apart != 0)
-        index.append(where + start)
+        positions.append(where + start)
         difference.append(apart[where])
-    return Changes(np.concatenate(index), np.concatenate(difference))
+    return Changes(np.concatenate(positions), np.concatenate(difference))
 
 
 def encode_delta(changed: Changes) -> bytes:
     """Encode changes."""
-    gaps = np.diff(changed.index, prepend=0)
+    gaps = np.diff(changed.positions, prepend=0)
     short = np.minimum(gaps, _ESCAPE).astype("<u2")
     escapes = gaps[short == _ESCAPE].astype("<u8")
     head = np.array([len(gaps), len(escapes)], "<u8").tobytes()

@@ -95,11 +95,11 @@ class ShardEncoder:
 
     def _delta(self, part: cache_pb2.Slice, bits: np.ndarray, old: np.ndarray) -> bytes | None:
         changed = codec.changes(old, bits)
-        if not len(changed.index):
+        if not len(changed.positions):
             part.encoding = cache_pb2.SLICE_ENCODING_UNCHANGED
             return None
-        if len(changed.index) > _DELTA_MAX_DENSITY * len(bits):
+        if len(changed.positions) > _DELTA_MAX_DENSITY * len(bits):
             return None
         part.encoding = cache_pb2.SLICE_ENCODING_DELTA
-        part.num_changed = len(changed.index)
+        part.num_changed = len(changed.positions)
         return codec.encode_delta(changed)

@@ -100,8 +100,8 @@ def test_changes_are_those_that_differ(count: int, changes: int, seed: int, widt
     if count:
         new[noise.integers(0, count, changes)] ^= 1
     found = codec.changes(old, new)
-    assert found.index.tolist() == np.flatnonzero(old != new).tolist()
-    np.testing.assert_array_equal(old[found.index] + found.difference, new[found.index])
+    assert found.positions.tolist() == np.flatnonzero(old != new).tolist()
+    np.testing.assert_array_equal(old[found.positions] + found.difference, new[found.positions])
 
 
 def test_few_small_changes_travel_as_a_few_bytes() -> None:
