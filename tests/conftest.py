@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from moera.local import redis as local_redis
 from moera.local.ports import free_ports
@@ -22,10 +24,12 @@ def start_redis(folder: Path, port: int, *more: str) -> subprocess.Popen:
     """Start a Redis as a local run does, and wait until it answers."""
     command = local_redis.command(folder, port)
     server = subprocess.Popen([*command.argv, *more], stdout=subprocess.DEVNULL)
-    client = redis.Redis(port=port)
+    client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
     for _ in range(200):
         try:
             client.ping()
+            break
+        except redis.exceptions.AuthenticationError:  # it answers; who may enter is the test's
             break
         except redis.exceptions.RedisError:
             time.sleep(0.05)

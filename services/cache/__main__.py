@@ -21,12 +21,12 @@ async def serve(run: CacheConfig) -> None:
     section = run.cache
     if not run.run.id:
         raise ConfigError("run.id is empty: every service of a run carries the run's id")
-    redis = connection.connect(section.redis_url, section.redis_timeout_s)
-    await connection.check(redis, run.run.id, section.redis_url)
+    redis = connection.connect(section)
+    await connection.check(redis, run.run.id, section)
     objects = open_store(run.storage_uri())
     server = rpc.RpcServer(section.listen)
     experience = ExperienceStore(redis, run.run.id, objects, section)
-    versions = VersionStore(redis, run.run.id, objects)
+    versions = VersionStore(redis, run.run.id, objects, section)
     cache_pb2_grpc.add_ExperienceServiceServicer_to_server(
         ExperienceServicer(experience, section.poll_s), server.grpc
     )

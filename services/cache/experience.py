@@ -21,6 +21,7 @@ from moera.errors import DataLossError, InvalidArgumentError, NotFoundError, Res
 from moera.objects import ObjectStore
 from moera.v1 import cache_pb2, common_pb2
 from services.cache.config import CacheSection
+from services.cache.connection import server_info
 from services.cache.keys import prefix
 from services.cache.transitions import Transitions, redis_errors
 
@@ -49,7 +50,7 @@ class ExperienceStore:
         self._objects = objects
         self._section = section
         self._prefix = prefix(run_id)
-        self._run = Transitions(redis, run_id).run
+        self._run = Transitions(redis, run_id, section).run
 
     async def open_lineage(
         self, request: cache_pb2.OpenLineageRequest
@@ -98,7 +99,7 @@ class ExperienceStore:
 
     async def _refuse_when_full(self) -> None:
         with redis_errors():
-            memory = await self._redis.info("memory")
+            memory = await server_info(self._redis, self._run_id, "memory")
         budget = self._section.memory_budget_mib * 2**20 or 0.8 * memory.get("maxmemory", 0)
         if budget and memory["used_memory"] > budget:
             raise ResourceExhaustedError(
@@ -124,7 +125,6 @@ class ExperienceStore:
             request.max_samples,
             request.ttl_ms,
             serving,
-            self._section.max_attempts,
         )
         return [_lease_of(row) for row in rows]
 
@@ -135,7 +135,7 @@ class ExperienceStore:
         pairs: list[str | int] = []
         for lease in leases:
             pairs += [lease.sample_id, lease.token]
-        lost = await self._run("renew", ttl_ms, self._section.max_attempts, *pairs)
+        lost = await self._run("renew", ttl_ms, *pairs)
         return [
             cache_pb2.LeaseRef(sample_id=lost[i].decode(), token=int(lost[i + 1]))
             for i in range(0, len(lost), 2)
@@ -200,7 +200,7 @@ class ExperienceStore:
             kind,
             reason,
             int(request.retryable),
-            self._section.max_attempts,
+            _check_id("server_id", request.server_id),
         )
         return cache_pb2.FailResponse(requeued=bool(requeued), attempts=fails)
 
@@ -235,9 +235,7 @@ class ExperienceStore:
 
     async def collect_eval(self, eval_id: str) -> cache_pb2.CollectEvalResponse:
         """Return an evaluation's finished samples."""
-        total, still_open, rows = await self._run(
-            "collect_eval", eval_id, self._section.max_attempts
-        )
+        total, still_open, rows = await self._run("collect_eval", eval_id)
         return cache_pb2.CollectEvalResponse(
             done=int(still_open) == 0,
             num_samples=int(total),
@@ -250,12 +248,10 @@ class ExperienceStore:
 
     async def stats(self) -> cache_pb2.GetStatsResponse:
         """Return the accounting identity, read atomically."""
-        counts, totals, failures, lineage, *more = await self._run(
-            "stats", self._section.max_attempts
-        )
+        counts, totals, failures, lineage, *more = await self._run("stats")
         ready, partials, capacity, outstanding, latest, last_failure = more
         with redis_errors():
-            memory = await self._redis.info("memory")
+            memory = await server_info(self._redis, self._run_id, "memory")
         number, total, by_kind = _numbers(counts), _numbers(totals), _numbers(failures)
         living = {lineage[i].decode(): lineage[i + 1] for i in range(0, len(lineage), 2)}
         response = cache_pb2.GetStatsResponse(

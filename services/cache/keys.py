@@ -1,4 +1,4 @@
-"""Every Redis key of a run, in one place. Schema version 1.
+"""Every Redis key of a run, in one place. Schema version 2.
 
 All keys begin with `moera:{<run_id>}:`; the braces are a hash tag, so that a run lives in one
 slot of a cluster and one script may touch all of its keys.
@@ -11,7 +11,8 @@ slot of a cluster and one script may touch all of its keys.
     totals                     hash     groups sequence duplicates expired eval_open
     failures                   hash     failure kind name -> samples
     group:<group_id>           hash     seq n purpose eval pinned proto open committed
-    sample:<group_id>/<i>      hash     state token server leases fails summary epoch step staleness
+    sample:<group_id>/<i>      hash     state token server leases fails failed_on summary epoch step
+                                        staleness failure upload
     pending                    zset     sample ids; with a partial first, then by group sequence
     pending:<epoch>.<step>     zset     the same, for groups pinned to a weight version
     outstanding                zset     training groups neither assigned nor terminal -> sequence
@@ -37,7 +38,7 @@ slot of a cluster and one script may touch all of its keys.
     chunk_refs                 hash     hex digest -> versions that use it
 """
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 
 def prefix(run_id: str) -> str:

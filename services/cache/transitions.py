@@ -13,6 +13,7 @@ import redis.asyncio as aioredis
 from redis import exceptions
 
 from moera import errors
+from services.cache.config import CacheSection
 from services.cache.keys import prefix
 
 _FOLDER = Path(__file__).parent / "lua"
@@ -27,9 +28,11 @@ _REFUSALS: dict[str, type[errors.MoeraError]] = {
 class Transitions:
     """Runs a script of the `lua` folder by name."""
 
-    def __init__(self, redis: aioredis.Redis, run_id: str) -> None:
+    def __init__(self, redis: aioredis.Redis, run_id: str, section: CacheSection) -> None:
         self._prefix = prefix(run_id)
-        prelude = (_FOLDER / "prelude.lua").read_text()
+        limits = f"{section.max_attempts}, {section.poison_servers}"
+        prelude = f"local MAX_ATTEMPTS, POISON_SERVERS = {limits}\n"
+        prelude += (_FOLDER / "prelude.lua").read_text()
         self._scripts = {
             file.stem: redis.register_script(prelude + file.read_text())
             for file in _FOLDER.glob("*.lua")

@@ -21,6 +21,7 @@ from moera.objects import ObjectStore
 from moera.v1 import cache_pb2
 from moera.weights.manifest import digest, target_digest
 from moera.wire import Version
+from services.cache.config import CacheSection
 from services.cache.keys import prefix
 from services.cache.transitions import Transitions, redis_errors
 
@@ -32,12 +33,14 @@ _STAGED_TTL_S = 3600
 class VersionStore:
     """Weight versions of one run."""
 
-    def __init__(self, redis: aioredis.Redis, run_id: str, objects: ObjectStore) -> None:
+    def __init__(
+        self, redis: aioredis.Redis, run_id: str, objects: ObjectStore, section: CacheSection
+    ) -> None:
         # Typed loosely: redis-py's types do not know that replies are bytes here.
         self._redis: Any = redis
         self._objects = objects
         self._prefix = prefix(run_id)
-        self._run = Transitions(redis, run_id).run
+        self._run = Transitions(redis, run_id, section).run
 
     def _chunk_key(self, name: bytes) -> str:
         return f"{self._prefix}chunk:{name.hex()}"

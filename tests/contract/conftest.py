@@ -40,6 +40,11 @@ class Cache:
     experience: cache_pb2_grpc.ExperienceServiceStub
     checkpoint: cache_pb2_grpc.CheckpointServiceStub
     fence: cache_pb2.Fence
+    redis: Any
+
+    def store(self, section: CacheSection) -> ExperienceStore:
+        """Return another replica's store of this run, with settings of its own."""
+        return ExperienceStore(self.redis, self.run_id, self.objects, section)
 
     async def open(
         self, restored: int = 0, groups: int = 2, staleness: int = 1, request_id: str = ""
@@ -91,12 +96,12 @@ class Cache:
         return (await ask(self.experience.Commit, request)).outcome
 
     async def fail(
-        self, lease: cache_pb2.SampleLease, retryable: bool = False
+        self, lease: cache_pb2.SampleLease, retryable: bool = False, server_id: str = "r0"
     ) -> cache_pb2.FailResponse:
         """Report a failure."""
         failure = common_pb2.Failure(kind=common_pb2.FAILURE_KIND_ENVIRONMENT, message="it broke")
         request = cache_pb2.FailRequest(
-            lease=ref(lease), server_id="r0", failure=failure, retryable=retryable
+            lease=ref(lease), server_id=server_id, failure=failure, retryable=retryable
         )
         return await ask(self.experience.Fail, request)
 
@@ -151,16 +156,16 @@ def train_group(name: str, size: int = 2) -> common_pb2.Group:
 async def cache(redis_url: str, tmp_path: Path) -> AsyncIterator[Cache]:
     """A cache of its own run, with a lineage of 2 groups a step and staleness 1."""
     run_id = f"run-{os.getpid()}-{next(_numbers)}"
-    redis = connection.connect(redis_url, 5.0)
-    await connection.check(redis, run_id, redis_url)
+    section = CacheSection(redis_url=redis_url, max_attempts=3, poll_s=0.02)
+    redis = connection.connect(section)
+    await connection.check(redis, run_id, section)
     objects = FileStore(tmp_path / "objects")
-    section = CacheSection(max_attempts=3, poll_s=0.02)
     server = rpc.RpcServer("127.0.0.1:0")
     cache_pb2_grpc.add_ExperienceServiceServicer_to_server(
         ExperienceServicer(ExperienceStore(redis, run_id, objects, section), 0.02), server.grpc
     )
     cache_pb2_grpc.add_CheckpointServiceServicer_to_server(
-        CheckpointServicer(VersionStore(redis, run_id, objects), 0.02), server.grpc
+        CheckpointServicer(VersionStore(redis, run_id, objects, section), 0.02), server.grpc
     )
     await server.start(())
     async with rpc.channel(server.address) as channel:
@@ -170,6 +175,7 @@ async def cache(redis_url: str, tmp_path: Path) -> AsyncIterator[Cache]:
             cache_pb2_grpc.ExperienceServiceStub(channel),
             cache_pb2_grpc.CheckpointServiceStub(channel),
             cache_pb2.Fence(),
+            redis,
         )
         await made.open()
         yield made

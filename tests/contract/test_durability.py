@@ -21,9 +21,10 @@ async def test_no_acknowledged_commit_is_lost_when_redis_is_killed(tmp_path: Pat
     url = f"redis://127.0.0.1:{port}/0"
     process = start_redis(tmp_path / "redis", port)
     try:
-        client = connection.connect(url, 2.0)
-        await connection.check(client, "run", url)
-        store = ExperienceStore(client, "run", FileStore(tmp_path / "objects"), CacheSection())
+        section = CacheSection(redis_url=url, redis_timeout_s=2.0)
+        client = connection.connect(section)
+        await connection.check(client, "run", section)
+        store = ExperienceStore(client, "run", FileStore(tmp_path / "objects"), section)
         budget = cache_pb2.StalenessBudget(groups_per_step=4, max_staleness=1)
         opening = cache_pb2.OpenLineageRequest(request_id="a", run_id="run", budget=budget)
         fence = (await store.open_lineage(opening)).fence
@@ -68,9 +69,9 @@ async def test_no_group_is_accepted_past_the_memory_budget(tmp_path: Path) -> No
     url = f"redis://127.0.0.1:{port}/0"
     process = start_redis(tmp_path / "redis", port)
     try:
-        client = connection.connect(url, 2.0)
-        await connection.check(client, "run", url)
-        section = CacheSection(memory_budget_mib=3)
+        section = CacheSection(redis_url=url, memory_budget_mib=3)
+        client = connection.connect(section)
+        await connection.check(client, "run", section)
         store = ExperienceStore(client, "run", FileStore(tmp_path / "objects"), section)
         budget = cache_pb2.StalenessBudget(groups_per_step=4, max_staleness=1)
         opening = cache_pb2.OpenLineageRequest(request_id="a", run_id="run", budget=budget)

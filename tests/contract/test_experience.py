@@ -5,6 +5,7 @@ import pytest
 from moera import errors, rpc
 from moera.v1 import cache_pb2, common_pb2
 from moera.wire import Version, pack, unpack
+from services.cache.config import CacheSection
 from tests.contract.conftest import BASE, Cache, ask, ref, train_group
 
 
@@ -130,6 +131,27 @@ async def test_a_sample_that_fails_everywhere_is_set_aside_as_poison(cache: Cach
     stats = await cache.stats()
     assert (stats.counts.failed, stats.counts.ready) == (1, 2)
     assert dict(stats.failures) == {"POISON": 1}
+
+
+async def test_a_sample_that_failed_on_enough_servers_is_poison_before_its_attempts_end(
+    cache: Cache,
+) -> None:
+    store = cache.store(CacheSection(max_attempts=8, poison_servers=2))
+    await cache.enqueue(train_group("a", 2))
+    lease, _ = await cache.lease()
+    outcomes = []
+    for server in ("r0", "r0", "r1"):
+        failing = cache_pb2.FailRequest(
+            lease=ref(lease),
+            server_id=server,
+            failure=common_pb2.Failure(kind=common_pb2.FAILURE_KIND_ENVIRONMENT, message="x"),
+            retryable=True,
+        )
+        outcomes.append((await store.fail(failing)).requeued)
+        if outcomes[-1]:
+            (lease,) = await cache.lease()
+    assert outcomes == [True, True, False]
+    assert dict((await cache.stats()).failures) == {"POISON": 1}
 
 
 async def test_a_group_with_fewer_than_two_trainable_samples_is_dropped(cache: Cache) -> None:

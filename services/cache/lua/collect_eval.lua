@@ -1,5 +1,5 @@
--- ARGV: eval_id, max_attempts. Returns {samples, open, {sample, summary, failure}...}.
-expire_leases(now_ms(), tonumber(ARGV[2]))
+-- ARGV: eval_id. Returns {samples, open, {sample, summary, failure}...}.
+expire_leases(now_ms())
 local found = redis.call('HMGET', key('eval:', ARGV[1]), 'n', 'open')
 if not found[1] then return refuse('NOT_FOUND', 'no evaluation ' .. ARGV[1]) end
 local done = {}

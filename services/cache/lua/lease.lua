@@ -1,7 +1,7 @@
--- ARGV: request_id, server_id, max_samples, ttl_ms, serving ("epoch.step" or ""), max_attempts
+-- ARGV: request_id, server_id, max_samples, ttl_ms, serving ("epoch.step" or "")
 local now = now_ms()
 local expires = now + tonumber(ARGV[4])
-expire_leases(now, tonumber(ARGV[6]))
+expire_leases(now)
 local request = key('request:', ARGV[1])
 local granted = redis.call('LRANGE', request, 0, -1)
 

@@ -1,4 +1,5 @@
--- Shared by every transition. KEYS[1] is the run's key prefix; time is Redis' own.
+-- Shared by every transition. KEYS[1] is the run's key prefix; time is Redis' own. MAX_ATTEMPTS and
+-- POISON_SERVERS come from the configuration.
 local P = KEYS[1]
 local PARTIAL_FIRST = 2 ^ 40 -- pending score = sequence, plus this without a partial
 
@@ -140,7 +141,7 @@ end
 
 -- A lease ran out: its server is gone or stuck. The token stays, so that a late commit still
 -- wins unless somebody else has leased the sample since.
-local function expire_leases(now, max_attempts)
+local function expire_leases(now)
   local lost = redis.call('ZRANGEBYSCORE', key('leases'), '-inf', now, 'LIMIT', 0, 512)
   for _, sample in ipairs(lost) do
     redis.call('ZREM', key('leases'), sample)
@@ -150,7 +151,7 @@ local function expire_leases(now, max_attempts)
     redis.call('LPUSH', key('reasons:', sample), 'lease of '
       .. redis.call('HGET', key('sample:', sample), 'server') .. ' ran out')
     redis.call('LTRIM', key('reasons:', sample), 0, 9)
-    if redis.call('HINCRBY', key('sample:', sample), 'fails', 1) >= max_attempts then
+    if redis.call('HINCRBY', key('sample:', sample), 'fails', 1) >= MAX_ATTEMPTS then
       fail_sample(sample, gid, facts[2], 'leased', 'POISON')
     else
       move(sample, facts[2], 'leased', 'pending')

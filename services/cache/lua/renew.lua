@@ -1,7 +1,7 @@
--- ARGV: ttl_ms, max_attempts, then sample id and token of each lease. Returns the lost ones.
+-- ARGV: ttl_ms, then sample id and token of each lease. Returns the lost ones.
 local now = now_ms()
 local lost = {}
-for a = 3, #ARGV, 2 do
+for a = 2, #ARGV, 2 do
   local found = redis.call('HMGET', key('sample:', ARGV[a]), 'state', 'token')
   if found[1] == 'leased' and found[2] == ARGV[a + 1] then
     redis.call('ZADD', key('leases'), now + tonumber(ARGV[1]), ARGV[a])
@@ -10,5 +10,5 @@ for a = 3, #ARGV, 2 do
     lost[#lost + 1] = ARGV[a + 1]
   end
 end
-expire_leases(now, tonumber(ARGV[2]))
+expire_leases(now)
 return lost

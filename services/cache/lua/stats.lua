@@ -1,5 +1,5 @@
--- ARGV: max_attempts. One atomic reading.
-expire_leases(now_ms(), tonumber(ARGV[1]))
+-- One atomic reading.
+expire_leases(now_ms())
 return {
   redis.call('HGETALL', key('counts')),
   redis.call('HGETALL', key('totals')),

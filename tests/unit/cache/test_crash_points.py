@@ -111,7 +111,7 @@ class World:
         redis: Any = MortalRedis(self.client, self.counter)
         objects: Any = MortalObjects(self.objects, self.counter)
         self.experience = ExperienceStore(redis, self.run_id, objects, CacheSection())
-        self.versions = VersionStore(redis, self.run_id, objects)
+        self.versions = VersionStore(redis, self.run_id, objects, CacheSection())
 
     async def ask(self, call: Callable[["World"], Awaitable[Any]]) -> Any:
         """Call the cache, and the next one if it died; ids stay the same."""
@@ -240,7 +240,7 @@ async def manifests(world: World) -> list[bytes]:
 async def test_whoever_dies_when_what_is_stored_at_the_end_is_the_same(
     redis_url: str, tmp_path: Path
 ) -> None:
-    client = connection.connect(redis_url, 5.0)
+    client = connection.connect(CacheSection(redis_url=redis_url))
     counter = Counter()
     expected = await script(World(client, tmp_path, counter))
     total = counter.calls

@@ -56,12 +56,12 @@ class Histories(RuleBasedStateMachine):
     def begin(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.run_id = f"machine-{os.getpid()}-{next(_runs)}"
-        self.redis = connection.connect(self.redis_url, 5.0)
-        self.ask(connection.check, self.redis, self.run_id, self.redis_url)
+        section = CacheSection(redis_url=self.redis_url, max_attempts=3)
+        self.redis = connection.connect(section)
+        self.ask(connection.check, self.redis, self.run_id, section)
         objects = FileStore(self.folder / self.run_id)
-        section = CacheSection(max_attempts=3)
         self.store = ExperienceStore(self.redis, self.run_id, objects, section)
-        self.versions = VersionStore(self.redis, self.run_id, objects)
+        self.versions = VersionStore(self.redis, self.run_id, objects, section)
         self.groups = 0
         self.leases: list[cache_pb2.SampleLease] = []
         self.committed: set[str] = set()
@@ -242,12 +242,12 @@ class Histories(RuleBasedStateMachine):
         return True
 
     @precondition(lambda self: bool(self.leases))
-    @rule(place=st.integers(0, 99), retryable=st.booleans())
-    def fail(self, place: int, retryable: bool) -> None:
+    @rule(place=st.integers(0, 99), retryable=st.booleans(), server=st.sampled_from("abc"))
+    def fail(self, place: int, retryable: bool, server: str) -> None:
         lease = self.leases[place % len(self.leases)]
         request = cache_pb2.FailRequest(
             lease=cache_pb2.LeaseRef(sample_id=lease.sample_id, token=lease.token),
-            server_id="r",
+            server_id=server,
             failure=common_pb2.Failure(kind=common_pb2.FAILURE_KIND_ENVIRONMENT, message="x"),
             retryable=retryable,
         )
